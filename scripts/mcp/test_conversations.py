@@ -19,6 +19,10 @@ class Conversation(Served):
         return self.rest("POST", "/api/tenants/default/conversations", {})["id"]
 
     @property
+    def project(self):
+        return self.rest("GET", f"/api/tenants/default/conversations/{self.conversation}")["project_id"]
+
+    @property
     def mount(self):
         return f"{self.url}/mcp/conversations/{self.conversation}"
 
@@ -43,7 +47,7 @@ class Clients(EveryClient, Conversation):
     ]
 
     def ask(self, client, calls):
-        agent = self.token("--user", "ann", "--role", "agent")
+        agent = self.token("--user", "ann", "--role", "agent", "--project", self.project)
         played = subprocess.run(
             [*client, "--http", self.mount], input=json.dumps(calls), text=True, capture_output=True, timeout=60,
             env={**self.environment, "MCP_BEARER": agent},

@@ -54,7 +54,7 @@ class Clients(EveryClient, Connected):
 
     def play(self, client):
         """TL-06.2 TL-06.3 TL-06.5: reads run, writes wait for approval, rejections and denials come back."""
-        agent = self.token("--user", "ann", "--role", "agent")
+        agent = self.token("--user", "ann", "--role", "agent", "--project", self.project)
         playing = self.background.submit(
             subprocess.run, [*client, "--http", self.mount], input=json.dumps(self.CALLS), text=True, capture_output=True,
             timeout=60, env={**self.environment, "MCP_BEARER": agent},

@@ -10,6 +10,7 @@ export type Route =
   | { page: "decisions"; project: string }
   | { page: "overview" }
   | { page: "activity" }
+  | { page: "account" }
   | { page: "not_found" };
 
 type ProjectDialog =
@@ -22,6 +23,7 @@ function parse(hash: string): Route {
   if (!head || head.startsWith("sign-in=")) return { page: "projects", dialog: null };
   if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
   if (head === "overview" && parts.length === 1) return { page: "overview" };
+  if (head === "account" && parts.length === 1) return { page: "account" };
   if (head === "activity" && parts.length === 1) return { page: "activity" };
   if (head !== "projects") return { page: "not_found" };
   if (!second) return { page: "projects", dialog: null };
@@ -72,6 +74,7 @@ export const link = {
   newProject: () => "#/projects/new",
   activity: () => "#/activity",
   overview: () => "#/overview",
+  account: () => "#/account",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
   section: (id: string, section: ProjectSection) =>

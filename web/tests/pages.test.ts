@@ -25,6 +25,7 @@ const pages = () => [
   `#/projects/${shop.id}/memory`,
   `#/projects/${shop.id}/decisions`,
   "#/activity",
+  "#/account",
   "#/overview",
   "#/nowhere",
 ];

@@ -51,6 +51,32 @@ test("a pasted token survives a reload and is revoked by signing out", async () 
   await tab.close();
 });
 
+test("sessions are listed, ended one by one, and all at once", async () => {
+  const [user, other, third] = [server.user("eva"), server.user("eva"), server.user("eva")];
+  await other.request("GET", "/auth/me");
+  await third.request("GET", "/auth/me");
+  const tab = await browser.open(user, "#/account");
+  const { page } = tab;
+  const rows = page.getByRole("listitem").filter({ hasText: "Last used" });
+  await rows.nth(2).waitFor();
+  assert.equal(await rows.filter({ hasText: "This tab" }).count(), 1);
+  await rows
+    .filter({ hasNotText: "This tab" })
+    .first()
+    .getByRole("button", { name: "End" })
+    .click();
+  await page.getByText("The session has ended.").waitFor();
+  await rows.nth(2).waitFor({ state: "detached" });
+
+  await page.getByRole("button", { name: "Sign out everywhere" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("button", { name: "Sign out everywhere" }).click();
+  await page.getByText("You are signed out.").waitFor();
+  for (const ended of [user, other, third])
+    await assert.rejects(ended.request("GET", "/auth/me"), /401/);
+  await tab.close();
+});
+
 test("requests under way are aborted at sign-out", async () => {
   const user = server.user("lea");
   const tab = await browser.open(user);

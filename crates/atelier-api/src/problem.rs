@@ -129,6 +129,14 @@ problem_codes! {
     NotText = "not_text", 422;
     /// Too many requests or tasks are waiting; see `Retry-After`.
     QueueFull = "queue_full", 429;
+    /// You send too many requests in a second, or too many of them are running; see `Retry-After`.
+    TooManyRequests = "too_many_requests", 429;
+    /// You have too many event streams open.
+    TooManyStreams = "too_many_streams", 429;
+    /// Too many of your tool calls wait for a person or a machine, or are running.
+    TooManyOpenCalls = "too_many_open_calls", 429;
+    /// Your tool calls and their results take as much space as the server stores for one user.
+    CallStorageFull = "call_storage_full", 429;
     /// The server failed; its log says why.
     Internal = "internal", 500;
     /// The object store returned something other than what was stored.

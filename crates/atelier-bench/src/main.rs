@@ -116,7 +116,10 @@ struct Plan {
 impl Plan {
     /// Starts a server to measure, and makes a user with a token for it.
     async fn server(&self) -> Result<(Server, SocketAddr, User)> {
-        let server = Server::build(&self.binary, self.backend).start().await;
+        // One user stands for a crowd here.
+        let server =
+            Server::build(&self.binary, self.backend).with("SERVER__USER_STREAMS", 1_000_000);
+        let server = server.start().await;
         let address = process::address(&server.url)?;
         let user = server.user("bench");
         Ok((server, address, user))
@@ -215,7 +218,8 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
             clients: args
                 .clients
                 .unwrap_or(if args.quick { 1000 } else { 10_000 })
-                .min(room.saturating_sub(200)),
+                // A server gives one user at most three eighths of its files.
+                .min(room / 3),
         };
         report.section(backend);
         if wanted(Part::Start) {

@@ -6,11 +6,11 @@ use crate::{
 };
 use atelier_api::{
     Me, Problem,
-    account::{SignInRequest, Token},
+    account::{SignInRequest, SignInSession, SignInSessions, Token},
     projects::ProjectList,
     tools::ServerPolicy,
 };
-use atelier_core::Project;
+use atelier_core::{Project, TokenId};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -165,6 +165,26 @@ impl ApiClient {
     /// Exchanges the code of a sign-in link for a token.
     pub async fn sign_in(&self, code: &str) -> Result<Token> {
         self.post("/auth/sign-in", &SignInRequest { code: code.to_owned() }).await
+    }
+
+    /// What is signed in as the token's user.
+    pub async fn sessions(&self) -> Result<Vec<SignInSession>> {
+        Ok(self.get::<SignInSessions>("/auth/sessions").await?.sessions)
+    }
+
+    pub async fn end_session(&self, session: TokenId) -> Result<()> {
+        let request = self.request(Method::DELETE, &format!("/auth/sessions/{session}"));
+        self.send(request.timeout(REQUEST_TIMEOUT)).await.map(drop)
+    }
+
+    /// Ends the session of the token in use.
+    pub async fn sign_out(&self) -> Result<()> {
+        self.post_only("/auth/revoke", &json!({ "token": self.token() })).await
+    }
+
+    /// Ends every session of the token's user.
+    pub async fn sign_out_everywhere(&self) -> Result<()> {
+        self.post_only("/auth/sign-out-everywhere", &json!({})).await
     }
 
     pub(crate) async fn refresh(&self) -> Result<Token> {

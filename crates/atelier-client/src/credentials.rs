@@ -44,13 +44,26 @@ impl Credentials {
 
     /// Stores a token for a server and returns the path of the file.
     pub fn store(server: &str, token: &str) -> Result<PathBuf> {
+        let mut credentials = Self::load()?;
+        credentials.servers.insert(server.to_owned(), token.to_owned());
+        credentials.write()
+    }
+
+    /// Removes the token of a server, if there is one.
+    pub fn remove(server: &str) -> Result<()> {
+        let mut credentials = Self::load()?;
+        match credentials.servers.remove(server) {
+            Some(_) => credentials.write().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self) -> Result<PathBuf> {
         let path = Self::file()?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         }
-        let mut credentials = Self::load()?;
-        credentials.servers.insert(server.to_owned(), token.to_owned());
-        let text = serde_json::to_vec_pretty(&credentials)
+        let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() })?;
         replace_private(&path, &text).map_err(Error::io("write", &path))?;
         Ok(path)

@@ -19,7 +19,8 @@ pub use outcome::{OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, covering_grant};
 
 use crate::{
-    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, TokenId,
+    UserId,
     digest::CallDigest,
     failure::FailureCode,
     policy::verdict::{Judgement, Verdict},
@@ -195,6 +196,10 @@ pub struct GatedCall {
     /// The task whose agent asked for the call. The task is parked until the call is settled.
     #[serde(default)]
     pub task_id: Option<TaskId>,
+    /// The session of the `agent` token that asked for the call. `None` for calls of people and of
+    /// tasks.
+    #[serde(default)]
+    pub requested_by: Option<TokenId>,
     pub approval_id: Option<ApprovalId>,
     pub approval: Option<CallApproval>,
     /// The standing permission that let the call run without a question.
@@ -260,6 +265,10 @@ pub enum Refusal {
 /// event.
 pub const LINK: &str = "$link";
 
+/// Key in the stored `tool_params` of a call that did not run, if they were too large to be kept:
+/// their size, their checksum and their beginning.
+pub const SHORTENED: &str = "$shortened";
+
 impl GatedCall {
     /// A call as it was asked for and rated. Its first transition sets the status; until then the
     /// status is `Denied`, so that a call without a decision never runs.
@@ -287,6 +296,7 @@ impl GatedCall {
             agent_id: None,
             session_id: None,
             task_id: None,
+            requested_by: None,
             approval_id: None,
             approval: None,
             grant_id: None,
@@ -313,6 +323,31 @@ impl GatedCall {
             _ => format!("every “{what}” that is asked about because of “{about}”"),
         };
         format!("{what}, in this project and this session")
+    }
+
+    /// Whether an `agent` token with this session may read what the call was about and what came of
+    /// it: its own calls, and calls that it could have made itself without a question to anybody.
+    pub fn is_open_to_program(&self, session: TokenId) -> bool {
+        self.requested_by == Some(session)
+            || (self.risk_level == Verdict::Low
+                && self.approval.is_none()
+                && self.grant_id.is_none())
+    }
+
+    /// The call without what it was about and what came of it, for programs that may only know of
+    /// it.
+    pub fn without_content(mut self) -> Self {
+        self.tool_params = Value::Object(serde_json::Map::new());
+        (self.preview, self.result, self.digest, self.note) = (None, None, None, None);
+        let details = self.error.as_mut().map(|failure| &mut failure.detail);
+        // A reason names files, and what people wrote.
+        for text in [&mut self.reason].into_iter().chain(details) {
+            *text = "This token cannot read the call.".into();
+        }
+        if let Some(approval) = &mut self.approval {
+            approval.reason = None;
+        }
+        self
     }
 
     /// Whether the call writes a file, so that the machine can show a preview of the change.

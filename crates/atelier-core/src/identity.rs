@@ -1,6 +1,6 @@
 //! Tenants and roles.
 
-use crate::Invalid;
+use crate::{ConversationId, Invalid, ProjectId};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -54,6 +54,22 @@ impl FromStr for Role {
             .into_iter()
             .find(|role| role.as_str() == s)
             .ok_or_else(|| Invalid::new("role", "must be user, admin, client or agent"))
+    }
+}
+
+/// What a role token (`client`, `agent`) is for. It reaches nothing else of its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenPlace {
+    pub project: ProjectId,
+    /// Only this conversation of the project.
+    pub conversation: Option<ConversationId>,
+}
+
+impl TokenPlace {
+    /// Whether the token reaches the project as a whole, or this conversation of it.
+    pub fn contains(&self, project: ProjectId, conversation: Option<ConversationId>) -> bool {
+        self.project == project
+            && (self.conversation.is_none() || self.conversation == conversation)
     }
 }
 

@@ -32,7 +32,7 @@ pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use failure::FailureCode;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
-pub use identity::{Role, Tenant};
+pub use identity::{Role, Tenant, TokenPlace};
 pub use ids::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId,
     MessageId, NodeId, PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,

@@ -370,6 +370,23 @@ impl Policy {
         self.restrict(self.judge_resolved(path, access, false), &[tool])
     }
 
+    /// Why the rules refuse the path to a tool where nobody can be asked; `None` if they allow it.
+    pub fn refuses_unasked(
+        &self,
+        tool: &str,
+        path: &WorkspacePath,
+        access: Access,
+    ) -> Option<String> {
+        let judgement = self.judge_path(tool, path, access);
+        match judgement.verdict {
+            Verdict::Low => None,
+            Verdict::Deny => Some(judgement.reason),
+            Verdict::Medium | Verdict::High => {
+                Some(format!("{} Nobody can be asked about it here.", judgement.reason))
+            }
+        }
+    }
+
     /// Judges one path again after the executor has resolved its links and knows whether it is a
     /// directory.
     pub fn judge_resolved(

@@ -41,6 +41,25 @@ impl Ignored {
     }
 }
 
+/// What an `.atelierignore` hides, for files that are not in a folder.
+pub struct IgnoreRules(Ignored);
+
+impl IgnoreRules {
+    /// The rules in the text of an `.atelierignore`. Fails if it is too large to be read.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let size = text.len() as u64;
+        match size > MAX_BYTES {
+            true => Err(Error::TooLarge { path: IGNORE_FILE.to_owned(), size, limit: MAX_BYTES }),
+            false => Ok(Self(parse(Path::new(""), text))),
+        }
+    }
+
+    /// Whether the file does not exist for agents.
+    pub fn hides(&self, file: &str) -> bool {
+        self.0.hides(Path::new(file), false)
+    }
+}
+
 /// The rules of the current `.atelierignore`. The file is read again only after it changed.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<Option<(Stamp, Arc<Ignored>)>>);

@@ -25,7 +25,7 @@ pub use entries::Info;
 pub use error::{Error, Result};
 pub use glob::Glob;
 pub use grep::{GrepSpec, Grepped, Line};
-pub use ignored::IGNORE_FILE;
+pub use ignored::{IGNORE_FILE, IgnoreRules};
 pub use process::{
     Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains,
     detect_isolation,

@@ -24,6 +24,9 @@ pub enum Error {
     Locked,
     #[error("the workspace of this conversation is switched off")]
     Disabled,
+    /// The rules for agents refuse the content.
+    #[error("{0}")]
+    Refused(String),
     #[error("this object store cannot make links")]
     NoLinks,
     #[error("{0}")]
@@ -74,6 +77,7 @@ impl Error {
             Error::Damaged { .. } => "content_damaged",
             Error::Lost { .. } => "content_lost",
             Error::Disabled => "workspace_disabled",
+            Error::Refused(_) => "forbidden",
             Error::NoLinks => "links_unavailable",
             Error::NotText(_) => "not_text",
             Error::Broken(_) => "upload_broken",

@@ -24,6 +24,7 @@
 //! let report = run.end().await?;                    // syncs once more and releases the lease
 //! ```
 
+mod agent_view;
 mod blobs;
 mod cache;
 mod content_store;
@@ -118,7 +119,12 @@ impl Files {
     }
 
     fn workspace_of(&self, owned: &Owned, conversation: ConversationId) -> ConversationWorkspace {
-        ConversationWorkspace { files: self.clone(), owned: owned.clone(), conversation }
+        ConversationWorkspace {
+            files: self.clone(),
+            owned: owned.clone(),
+            conversation,
+            rules: None,
+        }
     }
 
     pub fn settings(&self) -> &Settings {

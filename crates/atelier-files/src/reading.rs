@@ -17,6 +17,7 @@ impl ConversationWorkspace {
     /// Opens a version of a file for reading; the newest if `version` is `None`.
     pub async fn read(&self, id: FileId, version: Option<i64>) -> Result<VersionReader> {
         let file = self.file(id).await?;
+        self.check_readable(&file.file_path)?;
         let version = self.files.store.file_version(&file, version.unwrap_or(file.version)).await?;
         Ok(VersionReader { workspace: self.clone(), path: file.file_path, version })
     }

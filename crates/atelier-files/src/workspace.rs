@@ -1,6 +1,9 @@
 //! The files of one conversation, for its owner.
 
-use crate::{Error, Files, Result, blobs, content_store, crash, manifest::Manifest, mime};
+use crate::{
+    Error, Files, Result, agent_view::AgentRules, blobs, content_store, crash, manifest::Manifest,
+    mime,
+};
 use atelier_core::{
     ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError,
 };
@@ -9,7 +12,7 @@ use atelier_store::{
 };
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The right to act on the files of a conversation. The code that creates this value checks the
 /// owner first.
@@ -18,6 +21,8 @@ pub struct ConversationWorkspace {
     pub(crate) files: Files,
     pub(crate) owned: Owned,
     pub(crate) conversation: ConversationId,
+    /// The rules that reading keeps to. `None` for the owner and for the server's own work.
+    pub(crate) rules: Option<Arc<AgentRules>>,
 }
 
 impl ConversationWorkspace {
@@ -36,13 +41,16 @@ impl ConversationWorkspace {
         Ok(crate::WorkspaceContext::new(folder, &self.list().await?))
     }
 
-    /// All files, ordered by path.
+    /// All files that exist for the reader, ordered by path.
     pub async fn list(&self) -> Result<Vec<ConversationFile>> {
-        Ok(self.files.store.files(self.conversation).await?)
+        let mut files = self.files.store.files(self.conversation).await?;
+        files.retain(|file| self.shows(file));
+        Ok(files)
     }
 
     pub async fn file(&self, id: FileId) -> Result<ConversationFile> {
-        Ok(self.files.store.file(self.conversation, id).await?)
+        let file = self.files.store.file(self.conversation, id).await?;
+        if self.shows(&file) { Ok(file) } else { Err(atelier_store::Error::NotFound.into()) }
     }
 
     pub async fn versions(&self, id: FileId) -> Result<Vec<FileVersion>> {
@@ -232,6 +240,7 @@ impl ConversationWorkspace {
     pub async fn link(&self, id: FileId, time: Duration) -> Result<String> {
         let signer = self.files.content.signer.as_ref().ok_or(Error::NoLinks)?;
         let file = self.file(id).await?;
+        self.check_readable(&file.file_path)?;
         let key = self.content_key(&file.checksum, &file.file_path).await?;
         let link =
             self.files.content.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;

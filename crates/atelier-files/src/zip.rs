@@ -17,10 +17,11 @@ use tokio_util::io::ReaderStream;
 const AHEAD: usize = 1 << 20;
 
 impl ConversationWorkspace {
-    /// A ZIP archive of the newest version of every file. The stream fails at the first damaged
-    /// content.
+    /// A ZIP archive of the newest version of every file that the reader may have. The stream
+    /// fails at the first damaged content.
     pub async fn archive(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
-        let files = self.list().await?;
+        let mut files = self.list().await?;
+        files.retain(|file| self.check_readable(&file.file_path).is_ok());
         let (reader, writer) = tokio::io::duplex(AHEAD);
         let workspace = self.clone();
         // A file that fails must fail the stream: some programs accept an archive that merely ends

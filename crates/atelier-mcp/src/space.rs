@@ -109,14 +109,11 @@ impl Space {
             Some(own) => own.as_ref(),
             None => Policy::builtin(),
         };
-        let judgement = policy.judge_path(tool, path, access);
-        match judgement.verdict {
-            Verdict::Deny => Some(judgement.reason),
-            verdict if verdict > Verdict::Low && !self.0.settings.asked => {
-                Some(format!("{} Nobody can be asked about it here.", judgement.reason))
-            }
-            _ => None,
+        if !self.0.settings.asked {
+            return policy.refuses_unasked(tool, path, access);
         }
+        let judgement = policy.judge_path(tool, path, access);
+        (judgement.verdict == Verdict::Deny).then_some(judgement.reason)
     }
 
     /// Parses a path that a tool reads, and checks it both as written and with its links resolved.

@@ -4,21 +4,24 @@
 //! What happens to a call is decided in `atelier_core::gate`, and stored with its events in one
 //! transaction. This module brings the inputs: from people, from machines and from the clock.
 
+mod limits;
 mod machines;
 mod people;
 mod upkeep;
 mod waiting;
 
+pub use limits::CallUsage;
 pub use people::Decision;
 
 use crate::{Error, Result};
 use atelier_core::{
-    CallId, Invalid,
+    CallId, Invalid, Project, UserId,
     gate::{CallStatus, GateInput, GateRules, GateTimeouts, GatedCall, NewCall},
     policy::{Extension, Policy, Restrictions, RuleError, verdict::Verdict},
     time_delta,
 };
 use atelier_store::{Cursor, Decided, Owned, Scope, Store};
+use limits::CallLimits;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,6 +51,13 @@ pub struct GateSettings {
     pub keep_days: u32,
     /// How many days the audit is kept.
     pub keep_audit_days: u32,
+    /// How many calls of a user may be open: waiting for a person or a machine, or running. Calls
+    /// of the server's own agents count, but are not refused.
+    pub max_open_calls: u32,
+    /// How many calls may be open that one `agent` token asked for.
+    pub max_open_calls_of_token: u32,
+    /// How many bytes of a user's calls are stored, with their results.
+    pub max_stored_bytes: u64,
 }
 
 impl Default for GateSettings {
@@ -60,6 +70,9 @@ impl Default for GateSettings {
             demand_isolation: false,
             keep_days: 90,
             keep_audit_days: 365,
+            max_open_calls: 1000,
+            max_open_calls_of_token: 200,
+            max_stored_bytes: 10 * 1024 * 1024 * 1024,
         }
     }
 }
@@ -81,8 +94,11 @@ pub struct Gate {
     store: Store,
     rules: Arc<GateRules>,
     extension: Arc<Extension>,
+    /// How changes of a conversation's own files are rated.
+    own_files: Verdict,
     keep_days: u32,
     keep_audit_days: u32,
+    limits: CallLimits,
     waiters: CallWaiters,
 }
 
@@ -97,8 +113,10 @@ impl Gate {
             store,
             rules: Arc::new(rules),
             extension: Arc::default(),
+            own_files: Verdict::Low,
             keep_days: settings.keep_days,
             keep_audit_days: settings.keep_audit_days,
+            limits: CallLimits::new(settings),
             waiters: CallWaiters::new(),
         }
     }
@@ -110,6 +128,11 @@ impl Gate {
         self.rules = Arc::new(GateRules { policy, ..(*self.rules).clone() });
         self.extension = Arc::new(extension);
         Ok(self)
+    }
+
+    /// Rates changes of a conversation's own files like this.
+    pub fn with_own_files(self, changes: Verdict) -> Self {
+        Self { own_files: changes, ..self }
     }
 
     /// The server's own rules. Machines apply them too, as far as their owners accept them.
@@ -128,9 +151,15 @@ impl Gate {
 
     /// Validates and rates a call, then refuses it, asks about it or sends it.
     pub async fn execute(&self, owned: &Owned, new: NewCall) -> Result<GatedCall> {
+        self.limits.admit(&self.store, owned.owner, new.requested_by, &new.tool_params).await?;
         let call = self.store.add_call(owned, self.rules(), new).await??;
         count_call(call.risk_level);
         Ok(call)
+    }
+
+    /// What a user's calls take, and what they may take.
+    pub async fn usage(&self, user: UserId) -> Result<CallUsage> {
+        self.limits.usage(&self.store, user).await
     }
 
     /// Does what `execute` does, and waits until the call is settled, at most for `time`.
@@ -152,6 +181,12 @@ impl Gate {
     /// The server's policy, restricted by a project's own `policy` setting.
     pub fn policy_of(&self, setting: Option<&Value>) -> Result<Cow<'_, Policy>, Invalid> {
         Ok(self.rules.policy_with(Restrictions::from_setting(setting)?.as_ref()))
+    }
+
+    /// The rules for the own files of a project's conversations. Every way to these files uses
+    /// them: agents, MCP hosts, and programs with a role token.
+    pub fn own_files_policy(&self, project: &Project) -> Result<Policy, Invalid> {
+        Ok(self.policy_of(project.settings.get("policy"))?.for_own_files(self.own_files))
     }
 
     /// Checks that a project's `policy` setting can be read, and names tools and commands that

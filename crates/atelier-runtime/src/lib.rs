@@ -15,7 +15,7 @@ mod space;
 mod spaces;
 mod work;
 
-pub use gate::{Decision, Gate, GateSettings};
+pub use gate::{CallUsage, Decision, Gate, GateSettings};
 pub use health::{Health, Part, Status};
 pub use model_keys::ModelKeys;
 pub use requests::TrackedRequest;
@@ -37,6 +37,13 @@ pub enum Error {
     Refused(#[from] atelier_core::gate::Refusal),
     #[error(transparent)]
     Memory(atelier_memory::Error),
+    #[error("{limit} tool calls are open already: wait until some are decided and done")]
+    TooManyOpenCalls { limit: u32 },
+    #[error(
+        "your tool calls and their results take {limit} bytes, which is the most that is stored: \
+         delete projects that you do not need, or wait until old calls are removed"
+    )]
+    CallStorageFull { limit: u64 },
     #[error("the worker space was closed")]
     SpaceClosed,
 }

@@ -9,7 +9,10 @@ use crate::{
     error::Error,
     path::{ConversationInPath, ProjectInPath, SessionInPath, TenantInPath, has_segment},
 };
-use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId, gate::Decider};
+use atelier_core::{
+    Agent, Conversation, ConversationId, ProjectId, Role, Tenant, UserId,
+    gate::{Decider, GatedCall},
+};
 use atelier_files::ConversationWorkspace;
 use atelier_runtime::{Error as RuntimeError, WorkerSpace};
 use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
@@ -40,6 +43,21 @@ impl FromRequestParts<App> for CountedSpace {
     }
 }
 
+/// The caller, and the project in the path if their token is for it. A token for one conversation
+/// reaches only the routes of that conversation.
+pub(crate) async fn caller_and_project(
+    parts: &mut Parts,
+    app: &App,
+) -> Result<(Caller, ProjectId), Error> {
+    let caller = Caller::from_request_parts(parts, app).await?;
+    let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+    if caller.place.is_some() {
+        let conversation = SessionInPath::from_request_parts(parts, app).await.ok();
+        caller.check_place(project, conversation.map(|SessionInPath(id)| id))?;
+    }
+    Ok((caller, project))
+}
+
 /// The worker space of the caller's own project, created if necessary, for a request that the
 /// worker space does not count: a call may wait minutes for a person, and its result must not queue
 /// behind it.
@@ -56,9 +74,47 @@ impl FromRequestParts<App> for OwnSpace {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let (caller, project) = caller_and_project(parts, app).await?;
+        Ok(Self(app.spaces.enter(caller.user, project).await?))
+    }
+}
+
+/// Like [`OwnSpace`], for routes of single tool calls. A token for one conversation reaches them
+/// too, but only for calls of that conversation, which the handler checks with
+/// [`CallSpace::check`].
+pub(crate) struct CallSpace {
+    space: OwnSpace,
+    /// The only conversation whose calls the caller may make and see.
+    pub(crate) conversation: Option<ConversationId>,
+}
+
+impl Deref for CallSpace {
+    type Target = OwnSpace;
+    fn deref(&self) -> &OwnSpace {
+        &self.space
+    }
+}
+
+impl FromRequestParts<App> for CallSpace {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let caller = Caller::from_request_parts(parts, app).await?;
         let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
-        Ok(Self(app.spaces.enter(caller.user, project).await?))
+        let conversation = caller.place.and_then(|place| place.conversation);
+        caller.check_place(project, conversation)?;
+        Ok(Self { space: OwnSpace(app.spaces.enter(caller.user, project).await?), conversation })
+    }
+}
+
+impl CallSpace {
+    /// Refuses calls of other conversations, if the caller's token is for one.
+    pub(crate) fn check(&self, of: Option<ConversationId>) -> Result<(), Error> {
+        if self.conversation.is_none_or(|own| Some(own) == of) {
+            Ok(())
+        } else {
+            Err(Error::NotFound)
+        }
     }
 }
 
@@ -84,8 +140,7 @@ impl FromRequestParts<App> for OwnProject {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        let caller = Caller::from_request_parts(parts, app).await?;
-        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        let (caller, project) = caller_and_project(parts, app).await?;
         Ok(Self(app.store.owned_by(caller.user, project).await?))
     }
 }
@@ -97,8 +152,7 @@ impl FromRequestParts<App> for OwnerOrAdmin {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        let caller = Caller::from_request_parts(parts, app).await?;
-        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        let (caller, project) = caller_and_project(parts, app).await?;
         let administered = (caller.role == Role::Admin).then_some(&caller.tenant);
         Ok(Self(app.store.owned_by_or_in(caller.user, administered, project).await?))
     }
@@ -169,7 +223,9 @@ pub(crate) async fn owned_conversation(
     caller: &Caller,
     id: ConversationId,
 ) -> Result<Owned, Error> {
-    Ok(app.store.owned_conversation(caller.user, &caller.tenant, id).await?)
+    let owned = app.store.owned_conversation(caller.user, &caller.tenant, id).await?;
+    caller.check_place(owned.project, Some(id))?;
+    Ok(owned)
 }
 
 /// The files of the caller's own conversation, to read and to delete.
@@ -184,7 +240,15 @@ impl FromRequestParts<App> for OwnFiles {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let own = OwnConversation::from_request_parts(parts, app).await?;
-        let workspace = app.files.workspace(&own.owned, &own.conversation);
+        let mut workspace = app.files.workspace(&own.owned, &own.conversation);
+        if !own.caller.role.is_person() {
+            // What the MCP mount of the conversation refuses to a program is refused here as well.
+            if !own.conversation.workspace_enabled {
+                return Err(atelier_files::Error::Disabled.into());
+            }
+            let project = app.store.project(&own.owned).await?;
+            workspace = workspace.for_programs(app.gate.own_files_policy(&project)?).await?;
+        }
         Ok(Self {
             workspace,
             conversation: own.conversation,
@@ -207,6 +271,15 @@ impl FromRequestParts<App> for WritableFiles {
             true => Ok(Self(files)),
             false => Err(atelier_files::Error::Disabled.into()),
         }
+    }
+}
+
+/// The call as the caller may see it. Programs see the content of their own calls, and of calls
+/// that nobody had to approve.
+pub(crate) fn shown_to(caller: &Caller, call: GatedCall) -> GatedCall {
+    match caller.program() {
+        Some(session) if !call.is_open_to_program(session) => call.without_content(),
+        _ => call,
     }
 }
 

@@ -1,12 +1,12 @@
 //! The services that every handler works with.
 
-use crate::{Auth, McpHandler, OwnedConversation, Settings};
+use crate::{Auth, Loads, McpHandler, OwnedConversation, ProjectHost, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
-use atelier_store::{NewAgent, Owned, SignIn, Store};
+use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
@@ -25,9 +25,10 @@ pub struct Services {
     pub models: Models,
     pub model_keys: ModelKeys,
     /// Answers MCP hosts that use a project, or the files of a conversation.
-    pub mcp_projects: McpHandler<Owned>,
+    pub mcp_projects: McpHandler<ProjectHost>,
     pub mcp_conversations: McpHandler<OwnedConversation>,
     pub auth: Auth,
+    pub loads: Loads,
     pub settings: Settings,
     /// The agents that every new project begins with.
     pub starter_pack: Vec<NewAgent>,

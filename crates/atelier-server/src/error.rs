@@ -42,6 +42,10 @@ pub(crate) enum Error {
     Range(u64),
     #[error("this path does not support this method")]
     MethodNotAllowed,
+    #[error("{0}")]
+    TooManyRequests(&'static str),
+    #[error("{0} event streams are open already: close some first")]
+    TooManyStreams(usize),
     #[error("the request arrived too slowly")]
     Timeout,
     #[error("the server took too long to answer; try again")]
@@ -103,6 +107,8 @@ impl Error {
             Error::Unauthorized(_) => C::Unauthorized,
             Error::Forbidden(_) => C::Forbidden,
             Error::MethodNotAllowed => C::MethodNotAllowed,
+            Error::TooManyRequests(_) => C::TooManyRequests,
+            Error::TooManyStreams(_) => C::TooManyStreams,
             Error::Timeout => C::RequestTimeout,
             Error::TookTooLong => C::TookTooLong,
             Error::Internal => C::Internal,
@@ -111,6 +117,7 @@ impl Error {
                 F::Path(FilePathError::Traversal(_)) => C::PathOutsideWorkspace,
                 F::Path(_) => C::InvalidPath,
                 F::Disabled => C::WorkspaceDisabled,
+                F::Refused(_) => C::Forbidden,
                 F::NotText(_) => C::NotText,
                 F::NoLinks => C::LinksUnavailable,
                 F::Parts(_) => C::UploadIncomplete,
@@ -147,6 +154,8 @@ impl Error {
             },
             Error::Runtime(R::Invalid(_)) => C::InvalidRequest,
             Error::Runtime(R::Busy { .. }) => C::QueueFull,
+            Error::Runtime(R::TooManyOpenCalls { .. }) => C::TooManyOpenCalls,
+            Error::Runtime(R::CallStorageFull { .. }) => C::CallStorageFull,
             Error::Runtime(R::Memory(_)) => C::MemoryUnavailable,
             Error::Runtime(R::SpaceClosed) => C::WorkerSpaceClosed,
         }
@@ -186,7 +195,7 @@ fn status(code: ProblemCode) -> StatusCode {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let problem = self.problem();
-        let status = status(problem.code);
+        let (code, status) = (problem.code, status(problem.code));
         if status.is_server_error() {
             tracing::error!(error = %self, code = %problem.code, "a request failed");
         }
@@ -203,11 +212,20 @@ impl IntoResponse for Error {
                 }
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(retry_after(code)));
             }
             _ => {}
         }
         response
+    }
+}
+
+/// In how many seconds a request may succeed that was refused with this code.
+fn retry_after(code: ProblemCode) -> &'static str {
+    match code {
+        ProblemCode::TooManyStreams | ProblemCode::TooManyOpenCalls => "10",
+        ProblemCode::CallStorageFull => "3600",
+        _ => "1",
     }
 }
 
@@ -230,6 +248,7 @@ mod tests {
             FilesError::Path(FilePathError::Traversal(path())),
             FilesError::Path(FilePathError::Backslash(path())),
             FilesError::Disabled,
+            FilesError::Refused("it usually holds secrets".into()),
             FilesError::NotText("it is not text"),
             FilesError::NoLinks,
             FilesError::Parts("a part is missing".into()),

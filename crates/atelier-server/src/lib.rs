@@ -11,6 +11,7 @@ mod docs;
 mod error;
 mod first_bytes;
 mod listen;
+mod load;
 mod middleware;
 mod openapi;
 mod path;
@@ -24,6 +25,7 @@ pub use auth::{
     Auth, AuthError, AuthSettings, LocalKey, NewToken, ProviderSignIn, check_keys, user_id,
 };
 pub use listen::{Listening, serve};
+pub use load::Loads;
 pub use openapi::document as openapi;
-pub use routes::mcp::{McpHandler, OwnedConversation};
+pub use routes::mcp::{McpHandler, OwnedConversation, ProjectHost};
 pub use settings::Settings;

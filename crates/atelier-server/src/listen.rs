@@ -52,9 +52,8 @@ impl Listening {
         self.listener.local_addr()
     }
 
-    pub fn url(&self) -> io::Result<String> {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        Ok(format!("{scheme}://{}", self.address()?))
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
     }
 }
 

@@ -1,6 +1,11 @@
 //! What surrounds the handlers: worker spaces, time limits, metrics.
 
-use crate::{App, access::CountedSpace, auth::Caller, error::Error, path::ProjectInPath};
+use crate::{
+    App,
+    access::{CountedSpace, caller_and_project},
+    auth::Caller,
+    error::Error,
+};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
     http::{Extensions, HeaderValue, Method, header},
@@ -20,13 +25,28 @@ pub(crate) async fn in_worker_space(
     next: Next,
 ) -> Result<Response, Error> {
     let (mut parts, body) = request.into_parts();
-    let caller = Caller::from_request_parts(&mut parts, &app).await?;
-    let ProjectInPath(project) = ProjectInPath::from_request_parts(&mut parts, &app).await?;
+    let (caller, project) = caller_and_project(&mut parts, &app).await?;
     let label = format!("{} {}", parts.method, route(&parts.extensions));
     let (space, task) = app.spaces.begin(caller.user, project, &label).await?;
     parts.extensions.insert(Arc::new(caller));
     parts.extensions.insert(CountedSpace(space));
     Ok(task.run(next.run(Request::from_parts(parts, body))).await?)
+}
+
+/// Keeps the requests of a user within their limits.
+pub(crate) async fn within_limits(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Error> {
+    if !request.headers().contains_key(header::AUTHORIZATION) {
+        return Ok(next.run(request).await);
+    }
+    let (mut parts, body) = request.into_parts();
+    // A token that is not valid is the handler's to refuse: not every route needs one.
+    let caller = Caller::from_request_parts(&mut parts, &app).await.ok();
+    let _running = caller.map(|caller| app.loads.begin_request(caller.user)).transpose()?;
+    Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
 fn route(extensions: &Extensions) -> &str {

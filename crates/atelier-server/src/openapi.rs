@@ -113,13 +113,13 @@ fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static st
         problems.extend([
             ("401", "The token is missing, expired, revoked or not valid"),
             ("403", "The token's role may not do this"),
+            ("429", "Too many requests, or one of your limits is reached; see `Retry-After`"),
         ]);
     }
     if path.contains('{') {
         problems.extend([
             ("404", "It does not exist, or it is not yours"),
             ("409", "The worker space was reset while the request ran"),
-            ("429", "Too many requests or tasks of this project are waiting"),
         ]);
     }
     problems

@@ -48,6 +48,13 @@ impl Default for Page {
 }
 
 impl Page {
+    /// This page of a list that is known as a whole, and how many entries the list has.
+    pub(crate) fn of<T>(self, all: Vec<T>) -> (Vec<T>, i64) {
+        let total = all.len() as i64;
+        let count = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        (all.into_iter().skip(count(self.offset)).take(count(self.limit)).collect(), total)
+    }
+
     fn check(self) -> Result<Self, Error> {
         if !(1..=1000).contains(&self.limit) {
             return Err(Error::Invalid("limit: must be between 1 and 1000".into()));

@@ -13,6 +13,14 @@ pub struct Settings {
     pub body_limit: usize,
     /// The largest body that may hold a file, in bytes: tool calls and their results.
     pub file_body_limit: usize,
+    /// How many requests a user may begin in a second on one node; 0 means as many as they like.
+    pub user_requests_per_second: u32,
+    /// How many requests of a user may run at a time on one node. A request that waits for a tool
+    /// call runs.
+    pub user_requests: usize,
+    /// How many event streams a user may have open on one node. It is never more than three eighths
+    /// of the files that the process may open.
+    pub user_streams: usize,
     /// How often an event stream sends a heartbeat.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Duration,
@@ -41,6 +49,9 @@ impl Default for Settings {
             body_limit: 2 * 1024 * 1024,
             // 100 MB in base64 or with every other byte escaped.
             file_body_limit: 210 * 1024 * 1024,
+            user_requests_per_second: 64_000,
+            user_requests: 1000,
+            user_streams: 500,
             heartbeat: Duration::from_secs(15),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),

@@ -1,9 +1,9 @@
 //! An event stream over HTTP: stored events first, then live ones, with heartbeats, until the token
 //! ends.
 
-use crate::{App, auth::Caller, error::Result};
+use crate::{App, access::shown_to, auth::Caller, error::Result};
 use atelier_api::events::{ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
-use atelier_core::ConversationId;
+use atelier_core::{ConversationId, TokenPlace, gate::LINK, policy::verdict::Verdict};
 use atelier_store::{Cursor, Delta, DeltaReceiver, Scope, StoredEvent, Subscription};
 use axum::{
     body::Body,
@@ -15,6 +15,7 @@ use chrono::Utc;
 use futures::stream;
 use metrics::gauge;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::{convert::Infallible, io::Write, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -94,6 +95,7 @@ pub(crate) async fn open(
         (None, Some(tail)) => Cursor::Last(tail),
         (None, None) => Cursor::Now,
     };
+    let open = app.loads.open_stream(caller.user)?;
     let (subscription, known) = app.store.subscribe(scope, cursor).await?;
     let mut preamble = BytesMut::from(&b": hello\n\n"[..]);
     if !known {
@@ -106,9 +108,10 @@ pub(crate) async fn open(
         );
     }
     let reader = EventReader::new(app, caller, scope, filter, subscription, preamble.freeze());
-    let body = stream::unfold(reader, |mut reader| async move {
+    let reader = (reader, open);
+    let body = stream::unfold(reader, |(mut reader, open)| async move {
         let chunk = reader.next().await?;
-        Some((Ok::<_, Infallible>(chunk), reader))
+        Some((Ok::<_, Infallible>(chunk), (reader, open)))
     });
     let mut response = Response::new(Body::from_stream(body));
     let headers = response.headers_mut();
@@ -194,6 +197,9 @@ impl EventReader {
                         if events.is_empty() {
                             continue;
                         }
+                        if self.caller.program().is_some() {
+                            events = events.into_iter().map(without_call_content).collect();
+                        }
                         self.restart_heartbeat();
                         return Some(render(self.scope, &events));
                     }
@@ -231,6 +237,33 @@ impl EventReader {
         let next = Instant::now() + self.app.settings.heartbeat;
         self.heartbeat.as_mut().reset(next.min(self.ends));
     }
+}
+
+/// The event as programs may see it: without what calls are about that need approval. A program can
+/// look up its own calls by the link.
+fn without_call_content(event: Arc<StoredEvent>) -> Arc<StoredEvent> {
+    if !event.name.starts_with("TOOL_") {
+        return event;
+    }
+    let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else { return event };
+    let low = data.get("risk_level").and_then(Value::as_str) == Some(Verdict::Low.as_str());
+    let Some(fields) = data.as_object_mut().filter(|_| !low) else { return event };
+    let tool = fields.get("tool_id").and_then(Value::as_str).unwrap_or_default();
+    let link = format!("/my/projects/{}/tools/{tool}", event.project);
+    if let Some(params) = fields.get_mut("tool_params") {
+        *params = json!({ LINK: link });
+    }
+    for (hidden, shown) in
+        [("preview", Value::Null), ("digest", Value::Null), ("reason", json!("See the call."))]
+    {
+        if let Some(value) = fields.get_mut(hidden) {
+            *value = shown;
+        }
+    }
+    if let Some(detail) = fields.get_mut("error").and_then(|error| error.get_mut("detail")) {
+        *detail = json!("See the call.");
+    }
+    Arc::new(StoredEvent { data: data.to_string(), ..StoredEvent::clone(&event) })
 }
 
 fn render(scope: Scope, events: &[Arc<StoredEvent>]) -> Bytes {
@@ -272,13 +305,18 @@ async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Stri
     let snapshot = match scope {
         Scope::Project(project) => {
             let owned = app.store.owned_by(caller.user, project).await?;
-            let (agents, _) = app.store.agents(&owned, 1000, 0).await?;
+            let (mut agents, _) = app.store.agents(&owned, 1000, 0).await?;
             let pending = app.store.pending_calls(caller.user, Some(project)).await?;
-            Snapshot::Project(ProjectSnapshot {
-                project: app.store.project(&owned).await?,
-                agents,
-                pending,
-            })
+            let mut pending: Vec<_> =
+                pending.into_iter().map(|call| shown_to(caller, call)).collect();
+            let mut project = app.store.project(&owned).await?;
+            if let Some(TokenPlace { conversation: Some(only), .. }) = caller.place {
+                // The token is for the conversation and not for the rest of the project.
+                pending.retain(|call| call.session_id == Some(only));
+                agents.clear();
+                project.settings.clear();
+            }
+            Snapshot::Project(ProjectSnapshot { project, agents, pending })
         }
         Scope::User(user) => {
             let (projects, _) = app.store.projects(user, 1000, 0).await?;

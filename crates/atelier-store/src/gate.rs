@@ -14,7 +14,7 @@ use crate::{
     writer::GroupReader,
 };
 use atelier_core::{
-    ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
+    ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, TokenId, UserId,
     gate::{
         ApprovalStatus, Audit, DecisionContext, Effects, GateInput, GateRules, GatedCall, Grant,
         NewCall, NewIds, Refusal,
@@ -252,6 +252,37 @@ impl Store {
         .fetch_all(c)
         .await)?;
         rows.into_iter().map(read_record).collect()
+    }
+
+    /// How many calls of a user are not settled: all, or those that one agent token asked for.
+    pub async fn open_calls(&self, user: UserId, token: Option<TokenId>) -> Result<i64> {
+        let mut conn = self.db.connect().await?;
+        let (any, token) = (token.is_none(), token.map_or(Uuid::nil(), |token| token.0));
+        let (open,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
+            // CROSS JOIN, because SQLite would otherwise scan all calls first.
+            "SELECT COUNT(*) FROM projects p CROSS JOIN tool_calls t
+             WHERE p.user_id = $1 AND t.project_id = p.id AND t.deadline IS NOT NULL
+             AND ($2 OR t.requested_by = $3)"
+        )
+        .bind(user.0)
+        .bind(any)
+        .bind(token)
+        .fetch_one(c)
+        .await)?;
+        Ok(open)
+    }
+
+    /// How many bytes the calls of a user take, with their results.
+    pub async fn stored_call_bytes(&self, user: UserId) -> Result<i64> {
+        let mut conn = self.db.connect().await?;
+        let (bytes,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT CAST(COALESCE(SUM(octet_length(t.record)), 0) AS BIGINT)
+             FROM projects p CROSS JOIN tool_calls t WHERE p.user_id = $1 AND t.project_id = p.id"
+        )
+        .bind(user.0)
+        .fetch_one(c)
+        .await)?;
+        Ok(bytes)
     }
 
     /// Calls by their ids. Ids of other projects are left out.

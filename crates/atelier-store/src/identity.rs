@@ -1,12 +1,11 @@
-//! Users and tenants, revoked tokens, one-time sign-in codes.
+//! Users and tenants, one-time sign-in codes.
 
 use crate::{
     Error, Result, Store,
     db::on,
-    feed::Wakeup,
     rows::{corrupt, now},
 };
-use atelier_core::{Role, Tenant, TokenId, UserId};
+use atelier_core::{Role, Tenant, UserId};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -82,43 +81,6 @@ impl Store {
                 .fetch_optional(c)
                 .await)?;
         Ok(row.is_some())
-    }
-
-    /// Revokes a token. The revocation is stored until the token would have expired.
-    pub async fn revoke(&self, token: TokenId, expires_at: DateTime<Utc>) -> Result<()> {
-        self.write(UserId(token.0), move |tx| {
-            Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM revoked_tokens WHERE expires_at < $1")
-                        .bind(now())
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query(
-                        "INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2) ON CONFLICT \
-                         DO NOTHING",
-                    )
-                    .bind(token.0)
-                    .bind(expires_at)
-                    .execute(&mut *c)
-                    .await?;
-                });
-                tx.wake(Wakeup::Tokens);
-                Ok(())
-            })
-        })
-        .await
-    }
-
-    /// All revoked tokens that have not expired.
-    pub async fn revoked(&self) -> Result<Vec<TokenId>> {
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT jti FROM revoked_tokens WHERE expires_at >= $1"
-        )
-        .bind(now())
-        .fetch_all(c)
-        .await)?;
-        Ok(rows.into_iter().map(|(jti,)| TokenId(jti)).collect())
     }
 
     /// Stores the hash of a sign-in code, so that nobody can sign in with what is in the database.

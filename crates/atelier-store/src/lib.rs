@@ -49,6 +49,7 @@ mod projects;
 mod provider_keys;
 mod read_cache;
 mod rows;
+mod sessions;
 mod tasks;
 mod text_search;
 mod writer;
@@ -77,6 +78,7 @@ pub use plans::AssignedTask;
 pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
 pub use rows::{collections::CollectionState, interactions::AddedInteractions};
+pub use sessions::{Revocations, Session};
 pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
 };

@@ -24,6 +24,8 @@ macro_rules! migrations {
             10 "0010_open_work",
             11 "0011_lease_nodes",
             12 "0012_begun_tasks",
+            16 "0016_sessions",
+            17 "0017_requested_by",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

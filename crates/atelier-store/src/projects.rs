@@ -1,10 +1,10 @@
 //! Projects, and the lookups that hand out access to them.
 
 use crate::{
-    Error, Owned, ProjectOwner, Result, Store, Tx,
+    Error, Owned, ProjectOwner, Result, Schema, Settings, Store, Tx,
     agents::insert_agents,
     collections::mark_collections_gone,
-    db::on,
+    db::{Conn, Db, on},
     feed::Wakeup,
     file_upkeep::forget_files,
     pending::PendingRows,
@@ -37,6 +37,17 @@ pub(crate) fn read_project(row: ProjectRow) -> Result<Project> {
         created_at,
         updated_at,
     })
+}
+
+async fn named(conn: &mut Conn, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
+    let row: Option<(Uuid,)> = on!(conn, |c| sqlx::query_as(
+        "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
+    )
+    .bind(owner.0)
+    .bind(name.as_str())
+    .fetch_optional(c)
+    .await)?;
+    Ok(row.map(|(id,)| ProjectId(id)))
 }
 
 impl Store {
@@ -117,15 +128,23 @@ impl Store {
         owner: UserId,
         name: &ProjectName,
     ) -> Result<Option<ProjectId>> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
-        )
-        .bind(owner.0)
-        .bind(name.as_str())
-        .fetch_optional(c)
-        .await)?;
-        Ok(row.map(|(id,)| ProjectId(id)))
+        named(&mut self.db.connect().await?, owner, name).await
+    }
+
+    /// The owner's project of this name, in a database that is not migrated and that a server may
+    /// use at the same time. `None` if there is no such project, or no database yet.
+    pub async fn find_project(
+        settings: &Settings,
+        owner: UserId,
+        name: &ProjectName,
+    ) -> Result<Option<ProjectId>> {
+        if Self::examine(settings).await? == Schema::Missing {
+            return Ok(None);
+        }
+        let db = Db::open(settings).await?;
+        let found = named(&mut db.connect().await?, owner, name).await?;
+        db.close().await;
+        Ok(found)
     }
 
     /// A project of this user. Somebody else's project is not found.

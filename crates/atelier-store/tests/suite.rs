@@ -4,17 +4,21 @@
 
 use Backend::{Postgres, Sqlite};
 use atelier_core::{
-    AgentConfig, AgentName, ConversationId, Event, Project, ProjectName, Role, Tenant, TokenId,
-    UserId,
+    AgentConfig, AgentName, ConversationId, Event, Project, ProjectId, ProjectName, Role, Tenant,
+    TokenId, TokenPlace, UserId,
 };
 use atelier_store::{
-    AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store,
+    AgentRef, Cursor, Error, NewAgent, Owned, Retention, Revocations, Scope, Session, Settings,
+    SignIn, Store,
 };
 use atelier_testkit::{Backend, Database};
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::future::join_all;
 use rstest::rstest;
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 use uuid::Uuid;
 
 /// A store with its data folder and database, which are removed with it.
@@ -284,15 +288,83 @@ async fn codes_and_revocations_expire(#[values(Sqlite, Postgres)] backend: Backe
         Err(Error::NotFound)
     ));
 
+    let user = fixture.user().await;
+    let end = async |token, until| fixture.store.end_session(user, token, until).await.unwrap();
+    let revoked = async || fixture.store.revocations().await.unwrap().tokens;
     let far = TokenId(Uuid::now_v7());
-    fixture.store.revoke(far, Utc::now() + TimeDelta::days(365 * 7000)).await.unwrap();
-    assert_eq!(fixture.store.revoked().await.unwrap(), [far]);
+    end(far, Utc::now() + TimeDelta::days(365 * 7000)).await;
+    assert_eq!(revoked().await, HashSet::from([far]));
 
     let (old, new) = (TokenId(Uuid::now_v7()), TokenId(Uuid::now_v7()));
-    fixture.store.revoke(old, Utc::now() - TimeDelta::hours(1)).await.unwrap();
-    fixture.store.revoke(new, soon).await.unwrap();
-    fixture.store.revoke(new, soon).await.unwrap();
-    assert_eq!(fixture.store.revoked().await.unwrap().len(), 2);
+    end(old, Utc::now() - TimeDelta::hours(1)).await;
+    end(new, soon).await;
+    end(new, soon).await;
+    assert_eq!(revoked().await, HashSet::from([far, new]));
+}
+
+fn session(began: DateTime<Utc>) -> Session {
+    Session {
+        id: TokenId(Uuid::now_v7()),
+        role: Role::User,
+        place: None,
+        user_agent: Some("a test".into()),
+        created_at: began,
+        last_used_at: began,
+        expires_at: began + TimeDelta::hours(1),
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn sessions_are_listed_until_they_end(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let (store, user, other) = (&fixture.store, fixture.user().await, fixture.user().await);
+    let now = Utc::now().trunc_subsecs(6);
+    let place = TokenPlace {
+        project: ProjectId(Uuid::now_v7()),
+        conversation: Some(ConversationId(Uuid::now_v7())),
+    };
+    let program = Session { role: Role::Agent, place: Some(place), ..session(now) };
+    // A machine whose clock is ahead.
+    let ahead = session(now + TimeDelta::minutes(5));
+    let (desk, over) = (session(now - TimeDelta::minutes(5)), session(now - TimeDelta::hours(2)));
+    for session in [&program, &ahead, &desk, &over] {
+        store.touch_session(user, session.clone()).await.unwrap();
+    }
+    let theirs = session(now);
+    store.touch_session(other, theirs.clone()).await.unwrap();
+    assert_eq!(store.sessions(user).await.unwrap(), [ahead.clone(), program.clone(), desk.clone()]);
+    assert_eq!(store.sweep_sessions().await.unwrap(), 1);
+
+    // A renewal makes it last; an older token does not shorten it again, and nobody else can use
+    // its id.
+    let renewed =
+        Session { expires_at: now + TimeDelta::hours(9), last_used_at: now, ..desk.clone() };
+    store.touch_session(user, renewed.clone()).await.unwrap();
+    store
+        .touch_session(user, Session { expires_at: desk.expires_at, ..renewed.clone() })
+        .await
+        .unwrap();
+    store.touch_session(other, Session { user_agent: None, ..renewed.clone() }).await.unwrap();
+    let listed = store.sessions(user).await.unwrap();
+    assert_eq!(listed.iter().find(|it| it.id == desk.id), Some(&renewed));
+
+    store.end_session(user, desk.id, desk.expires_at).await.unwrap();
+    assert_eq!(store.sessions(user).await.unwrap(), [ahead.clone(), program.clone()]);
+    // A node that has not heard of it yet stores one more use.
+    store.touch_session(user, renewed).await.unwrap();
+    assert_eq!(store.sessions(user).await.unwrap().len(), 2);
+
+    store.sign_out_everywhere(user, now).await.unwrap();
+    assert_eq!(store.sessions(user).await.unwrap(), []);
+    assert_eq!(
+        store.revocations().await.unwrap(),
+        Revocations {
+            tokens: HashSet::from([desk.id, ahead.id, program.id]),
+            signed_out: HashMap::from([(user, now)]),
+        }
+    );
+    assert_eq!(store.sessions(other).await.unwrap(), [theirs]);
 }
 
 /// Writes that were submitted before the store closes are done; later ones get an error.

@@ -28,7 +28,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(response: reqwest::Response) -> Self {
+    pub fn new(response: reqwest::Response) -> Self {
         let chunks = response.bytes_stream().map(|chunk| chunk.map(Vec::from));
         Self { chunks: Box::pin(chunks), buffer: Vec::new() }
     }

@@ -97,7 +97,7 @@ impl Server {
     ) -> Self {
         let mut command = Command::new(&builder.binary);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--data"])
             .arg(data.path())
             .args(&builder.arguments)
             .env_remove("LOG_LEVEL")
@@ -112,7 +112,7 @@ impl Server {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ATELIER_")) {
             command.env_remove(name);
         }
-        command.envs(builder.settings.iter().cloned());
+        command.env("ATELIER_LISTEN", "127.0.0.1:0").envs(builder.settings.iter().cloned());
         let mut process =
             command.spawn().unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
 
@@ -258,6 +258,12 @@ impl Server {
         let output = self.command(&[&["token", "--user", name], arguments].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         User::new(self, String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+
+    /// A program of a user: a `client` or `agent` token for the project at this path.
+    pub fn program(&self, name: &str, role: &str, project: &str) -> User {
+        let project = project.rsplit('/').next().unwrap();
+        self.user_with(name, &["--role", role, "--project", project])
     }
 
     /// A caller with this token, or without a token.

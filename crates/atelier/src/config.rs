@@ -222,6 +222,13 @@ impl Config {
         ] {
             anyhow::ensure!(!time.is_zero(), "{what} must not be 0");
         }
+        for (what, limit) in [
+            ("server.user_requests", self.server.user_requests),
+            ("server.user_streams", self.server.user_streams),
+            ("gate.max_open_calls", self.gate.max_open_calls as usize),
+        ] {
+            anyhow::ensure!(limit > 0, "{what} must not be 0: nobody could use the server");
+        }
         let spaces = &self.worker_space;
         anyhow::ensure!(spaces.max_active > 0, "worker_space.max_active must not be 0");
         anyhow::ensure!(spaces.agent_cache > 0, "worker_space.agent_cache must not be 0");

@@ -5,8 +5,10 @@ mod check;
 mod config;
 mod connect;
 mod doctor;
+mod entrance;
 mod files;
 mod login;
+mod logout;
 mod mcp;
 mod mcp_conversations;
 mod mcp_mounts;
@@ -16,6 +18,7 @@ mod metrics;
 #[cfg(test)]
 mod reference;
 mod serve;
+mod sessions;
 mod telemetry;
 mod token;
 mod tool;
@@ -41,6 +44,10 @@ enum Command {
     Token(token::Args),
     /// Store a token for a server, so that other commands can use it
     Login(login::Args),
+    /// End the session of the stored token, or all your sessions
+    Logout(logout::Args),
+    /// List what is signed in as you, and end it
+    Sessions(sessions::Args),
     /// Give a project's agents access to a folder, with your approval
     Connect(connect::Args),
     /// Send a message to agents and follow their work
@@ -72,6 +79,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
+        Command::Logout(args) => logout::run(args),
+        Command::Sessions(args) => sessions::run(args),
         Command::Connect(args) => connect::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Check(args) => check::run(&args),

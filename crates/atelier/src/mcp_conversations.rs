@@ -112,8 +112,8 @@ impl Conversations {
         }
         // The same rules apply as for an agent in this conversation.
         let project = self.store.project(owned).await?;
-        let policy = match self.gate.policy_of(project.settings.get("policy")) {
-            Ok(policy) => policy.for_own_files(self.changes),
+        let policy = match self.gate.own_files_policy(&project) {
+            Ok(policy) => policy,
             Err(invalid) => return Ok(Outcome::error(&invalid.to_string())),
         };
         let settings = self.settings(Some(Box::new(policy)));

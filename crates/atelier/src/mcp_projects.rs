@@ -6,13 +6,13 @@
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
-    CallId,
+    CallId, TokenId,
     gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall},
     policy::catalog::catalog,
 };
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
-use atelier_runtime::Gate;
-use atelier_server::McpHandler;
+use atelier_runtime::{Error, Gate};
+use atelier_server::{McpHandler, ProjectHost};
 use atelier_store::Owned;
 use serde_json::Value;
 use std::sync::Arc;
@@ -30,17 +30,24 @@ pub(crate) struct Projects {
 }
 
 impl Projects {
-    pub(crate) fn door(self) -> McpHandler<Owned> {
+    /// Each agent token has a mount of its own, so its MCP sessions are unknown to other tokens.
+    pub(crate) fn door(self) -> McpHandler<ProjectHost> {
         let projects = Arc::new(self);
-        door(|owned: &Owned| owned.project, move |owned| projects.mount(owned))
+        door(
+            |host: &ProjectHost| (host.owned.project, host.program),
+            move |host| projects.mount(host),
+        )
     }
 
-    fn mount(self: &Arc<Self>, owned: Owned) -> Mount {
+    fn mount(self: &Arc<Self>, ProjectHost { owned, program }: ProjectHost) -> Mount {
         let projects = self.clone();
         let run: Run = Arc::new(move |call| {
             let (projects, owned) = (projects.clone(), owned.clone());
             Box::pin(async move {
-                projects.run(&owned, call).await.unwrap_or_else(|error| {
+                projects.run(&owned, program, call).await.unwrap_or_else(|error| {
+                    if let Error::TooManyOpenCalls { .. } | Error::CallStorageFull { .. } = error {
+                        return Outcome::error(&error.to_string());
+                    }
                     tracing::warn!(%error, project = %owned.project, "a call of an MCP host \
                         failed");
                     Outcome::error("the call failed on the server; the server's log says why")
@@ -50,7 +57,12 @@ impl Projects {
         self.mounts.mount(Offer::gated(&catalog(), INSTRUCTIONS), run)
     }
 
-    async fn run(&self, owned: &Owned, asked: Call) -> atelier_runtime::Result<Outcome> {
+    async fn run(
+        &self,
+        owned: &Owned,
+        program: Option<TokenId>,
+        asked: Call,
+    ) -> atelier_runtime::Result<Outcome> {
         let new = NewCall {
             id: CallId(Uuid::now_v7()),
             tool_name: asked.tool.clone(),
@@ -59,6 +71,7 @@ impl Projects {
             session_id: None,
             task_id: None,
             asked_by: AskedBy::Program,
+            requested_by: program,
         };
         let mut call = self.gate.execute(owned, new).await?;
         while !call.status.is_settled() {

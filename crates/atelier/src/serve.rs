@@ -2,6 +2,7 @@
 
 use crate::{
     config::{Config, Flags},
+    entrance::Entrance,
     mcp_conversations::Conversations,
     mcp_mounts::Mounts,
     mcp_projects::Projects,
@@ -12,7 +13,7 @@ use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{AgentServices, Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
-use atelier_server::{App, Auth, Listening, LocalKey, Services};
+use atelier_server::{App, Auth, Listening, Loads, LocalKey, Services};
 use atelier_store::Store;
 use chrono::Utc;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -91,6 +92,18 @@ fn raise_file_limit() {
 #[cfg(not(unix))]
 fn raise_file_limit() {}
 
+/// How many files this process may have open, if that is limited.
+#[cfg(unix)]
+fn open_files() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current
+}
+
+#[cfg(not(unix))]
+fn open_files() -> Option<u64> {
+    None
+}
+
 /// Prints to standard output. A closed pipe is ignored, because the server can run without it.
 fn print_all(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -103,12 +116,13 @@ async fn serve(config: Config, token_command: &str) -> Result<()> {
     let _lock = prepare_data_folder(&config)?;
     let metrics = install_metrics()?;
     let listening = Listening::bind(&config.listen, &config.server).await?;
-    let url = listening.url()?;
+    let entrance = Entrance::new(&listening, config.server.public_url.as_deref())?;
+    let url = entrance.url().to_owned();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let app = build_app(&config, &url, metrics, &tasks, &stop).await?;
     let sign_in = app.prepare_first_start().await?;
     let token_command = app.auth.is_local().then_some(token_command);
-    print_start(&url, sign_in.as_deref(), token_command);
+    print_all(&entrance.start_text(sign_in.as_deref(), token_command));
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
     start_background(&app, config, &tasks);
     // The heartbeat goes on until this node holds nothing any more.
@@ -174,7 +188,8 @@ async fn build_app(
     };
     let gate = Gate::new(store.clone(), &config.gate)
         .with_rules(config.policy.clone())
-        .context("the configuration is not valid: policy")?;
+        .context("the configuration is not valid: policy")?
+        .with_own_files(config.work.own_files);
     let memory = Memory::open(
         store.clone(),
         config.memory.clone(),
@@ -183,9 +198,8 @@ async fn build_app(
     )
     .context("cannot use the memory index")?;
     let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
-    let public_url = config.server.public_url.as_deref().unwrap_or(url);
     let mounts = Mounts {
-        url: public_url.trim_end_matches('/').to_owned(),
+        url: config.server.public_url.as_deref().unwrap_or(url).trim_end_matches('/').to_owned(),
         max_body: config.server.file_body_limit,
         stop: stop.clone(),
     };
@@ -222,6 +236,7 @@ async fn build_app(
         mcp_conversations: conversations.door(),
         store,
         auth,
+        loads: Loads::new(&config.server, open_files()),
         metrics,
         stop: stop.clone(),
     }))
@@ -290,6 +305,11 @@ async fn run_upkeep(app: App, config: Config) {
                 Ok(removed) => tracing::info!(removed, "removed expired events"),
                 Err(error) => tracing::warn!(%error, "cannot remove expired events"),
             }
+            match app.store.sweep_sessions().await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed expired sign-in sessions"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired sign-in sessions"),
+            }
             match app.gate.sweep(Utc::now()).await {
                 Ok(0) => {}
                 Ok(removed) => tracing::info!(removed, "removed expired tool calls"),
@@ -349,26 +369,6 @@ async fn signal() -> &'static str {
         Ok(()) => "Ctrl-C",
         Err(_) => std::future::pending().await,
     }
-}
-
-/// Prints the address, how to get a token and, at the very first start, a sign-in link. The link
-/// goes to standard output and not to the log, where others might find it.
-///
-/// The address comes last, so that a program that waits for it has the rest as well.
-fn print_start(url: &str, sign_in: Option<&str>, token_command: Option<&str>) {
-    let link = sign_in.map(|code| {
-        format!(
-            "\n  Open this link to sign in. It works once, within a day:\n    \
-             {url}/#sign-in={code}\n\n  \
-             Your first project has four agents. Its page says how to give agents access to a \
-             folder.\n\n"
-        )
-    });
-    let token = token_command.map(|command| {
-        format!("  To get a token for the console or for `atelier login`, run:\n    {command}\n\n")
-    });
-    let [link, token] = [link, token].map(Option::unwrap_or_default);
-    print_all(&format!("{link}{token}Atelier is listening on {url}\n"));
 }
 
 /// The command that makes a token for the owner. It works in any terminal of this machine, because

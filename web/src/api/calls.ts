@@ -7,6 +7,7 @@ type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
 export type Token = Schemas["Token"];
+export type SignInSession = Schemas["SignInSession"];
 export type Provider = Schemas["IdentityProvider"];
 export type Alive = Schemas["Liveness"];
 export type Project = Schemas["Project"];
@@ -71,6 +72,10 @@ export const me = (token: string) => request("GET", "/auth/me", {}, token);
 export const refresh = () => request("POST", "/auth/refresh");
 export const revoke = (token: string) =>
   request("POST", "/auth/revoke", { body: { token } }, token);
+export const signInSessions = () => request("GET", "/auth/sessions");
+export const endSignInSession = (sign_in: string) =>
+  request("DELETE", "/auth/sessions/{sign_in}", { path: { sign_in } });
+export const signOutEverywhere = () => request("POST", "/auth/sign-out-everywhere");
 
 export const projects = () =>
   all(async (query) => {

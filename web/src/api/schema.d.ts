@@ -339,6 +339,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/auth/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show your limits, and how much of them you use
+         * @description The limits of requests and streams hold for each node.
+         */
+        get: operations["account_limits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/auth/me": {
         parameters: {
             query?: never;
@@ -400,12 +420,53 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Revoke one of your tokens
-         * @description It stops working on every node, and its open event streams end. Revoking a token that was not
-         *     itself renewed from another one also revokes all tokens that were renewed from it.
+         * End the session of one of your tokens
+         * @description The token, the one that it was renewed from and all others of the same sign-in stop working on
+         *     every node, and their open event streams end. The token may have expired already.
          */
         post: operations["account_revoke"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what is signed in as you: browsers, machines and programs
+         * @description The last used one comes first. A session is all tokens of one sign-in, or of one `atelier
+         *     token`, with those that were renewed from them. It is listed from its first use on.
+         */
+        get: operations["account_sign_in_sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/sessions/{sign_in}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a session
+         * @description Its tokens stop working on every node, and their open event streams end.
+         */
+        delete: operations["account_end_sign_in_session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -423,6 +484,27 @@ export interface paths {
         put?: never;
         /** Sign in with a one-time code */
         post: operations["account_sign_in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/sign-out-everywhere": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign out everywhere
+         * @description Ends all your sessions on every node, the one of this request included: browsers, machines, and
+         *     programs with `client` and `agent` tokens.
+         */
+        post: operations["account_sign_out_everywhere"];
         delete?: never;
         options?: never;
         head?: never;
@@ -511,7 +593,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List your projects, oldest first */
+        /**
+         * List your projects, oldest first
+         * @description A `client` or `agent` token sees the project that it is for.
+         */
         get: operations["projects_list"];
         put?: never;
         /** Create a project with its starter agents */
@@ -1203,7 +1288,10 @@ export interface paths {
         };
         /**
          * List tool calls, newest first
-         * @description If a call has more than 64 KiB of parameters or result, its long texts are shortened, with
+         * @description An `agent` token sees the parameters and results of its own calls and of calls that needed no
+         *     approval; of the others it sees only that they were made.
+         *
+         *     If a call has more than 64 KiB of parameters or result, its long texts are shortened, with
          *     `$link` to the whole call.
          */
         get: operations["tools_list"];
@@ -1260,7 +1348,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a tool call */
+        /**
+         * Show a tool call
+         * @description An `agent` token sees the parameters and the result only of its own calls and of calls that
+         *     needed no approval.
+         */
         get: operations["tools_show"];
         put?: never;
         post?: never;
@@ -2236,6 +2328,13 @@ export interface components {
             path: string;
             why: string;
         };
+        /** @description A limit, and how much of it is used. */
+        Limit: {
+            /** Format: int64 */
+            limit: number;
+            /** Format: int64 */
+            used: number;
+        };
         /**
          * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
          *     the server applies.
@@ -2281,11 +2380,13 @@ export interface components {
         };
         /** @description Who a token speaks for. */
         Me: {
+            conversation_id?: components["schemas"]["ConversationId"] | null;
             /**
              * Format: date-time
              * @description When the token expires.
              */
             expires_at: string;
+            project_id?: components["schemas"]["ProjectId"] | null;
             role: components["schemas"]["Role"];
             tenant: string;
             user_id: components["schemas"]["UserId"];
@@ -2595,7 +2696,7 @@ export interface components {
          * @description Which kind of problem it is. Codes are stable: programs decide by them.
          * @enum {string}
          */
-        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
+        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
         /** @description What a user works on, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
@@ -2777,6 +2878,11 @@ export interface components {
             /** @description The cursor to resume from, as `Last-Event-ID` or as `after`. Deltas have none. */
             id: string;
         };
+        /**
+         * @description What uses a sign-in session.
+         * @enum {string}
+         */
+        SessionKind: "browser" | "cli" | "client" | "agent" | "other";
         SessionList: {
             sessions: components["schemas"]["Conversation"][];
             /**
@@ -2794,6 +2900,32 @@ export interface components {
         SignInRequest: {
             /** @description The code in the one-time link that the first start of the server prints. */
             code: string;
+        };
+        /** @description One sign-in, with all tokens that were renewed from it. */
+        SignInSession: {
+            conversation_id?: components["schemas"]["ConversationId"] | null;
+            /** Format: date-time */
+            created_at: string;
+            /** @description Whether it is the session of this request. */
+            current: boolean;
+            /** Format: date-time */
+            expires_at: string;
+            id: components["schemas"]["TokenId"];
+            kind: components["schemas"]["SessionKind"];
+            /**
+             * Format: date-time
+             * @description When the session was last used, to the minute.
+             */
+            last_used_at: string;
+            project_id?: components["schemas"]["ProjectId"] | null;
+            role: components["schemas"]["Role"];
+            /** @description The program that used the session last. */
+            user_agent?: string | null;
+        };
+        SignInSessions: {
+            sessions: components["schemas"]["SignInSession"][];
+            /** @description How many there are in total. */
+            total: number;
         };
         /** @description The current state of what a stream is about. */
         Snapshot: components["schemas"]["ProjectSnapshot"] | components["schemas"]["UserSnapshot"];
@@ -3045,6 +3177,11 @@ export interface components {
             expires_at: string;
             token: string;
         };
+        /**
+         * Format: uuid
+         * @description One issued token: its `jti` claim.
+         */
+        TokenId: string;
         /** @description A tool call waits for its owner's approval. */
         ToolApprovalRequestEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
@@ -3124,6 +3261,7 @@ export interface components {
             preview?: components["schemas"]["CallPreview"] | null;
             project_id: components["schemas"]["ProjectId"];
             reason: string;
+            requested_by?: components["schemas"]["TokenId"] | null;
             requires_approval: boolean;
             result?: Record<string, unknown> | null;
             risk_level: components["schemas"]["Verdict"];
@@ -3337,6 +3475,27 @@ export interface components {
          * @description The user of a token: its `sub` claim.
          */
         UserId: string;
+        /** @description What one user may use of the server. */
+        UserLimits: {
+            /** @description Tool calls that wait for a person or a machine, or are running. */
+            open_calls: components["schemas"]["Limit"];
+            /**
+             * Format: int32
+             * @description How many of them one `agent` token may have asked for.
+             */
+            open_calls_of_agent_token: number;
+            /** @description Requests that run at the same time. */
+            requests: components["schemas"]["Limit"];
+            /**
+             * Format: int32
+             * @description How many requests may begin in a second; 0 means that there is no limit.
+             */
+            requests_per_second: number;
+            /** @description Bytes of stored tool calls, with their results. */
+            stored_call_bytes: components["schemas"]["Limit"];
+            /** @description Open event streams. */
+            streams: components["schemas"]["Limit"];
+        };
         UserSnapshot: {
             /** @description Calls that wait for a decision, in all projects. */
             pending: components["schemas"]["ToolCall"][];
@@ -3514,7 +3673,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3649,7 +3808,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3746,7 +3905,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3883,7 +4042,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3978,7 +4137,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4075,7 +4234,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4212,7 +4371,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4307,7 +4466,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4404,7 +4563,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4501,7 +4660,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4647,7 +4806,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4788,7 +4947,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4894,7 +5053,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5042,7 +5201,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5155,7 +5314,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5303,7 +5462,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5414,7 +5573,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5513,7 +5672,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5656,7 +5815,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5793,7 +5952,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5930,7 +6089,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6029,7 +6188,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6126,7 +6285,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6234,7 +6393,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6375,7 +6534,81 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Your limits */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserLimits"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6442,6 +6675,15 @@ export interface operations {
             };
             /** @description The request arrived too slowly */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6619,6 +6861,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The server failed; its log says why */
             500: {
                 headers: {
@@ -6724,6 +6975,182 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_sign_in_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Your sessions that have not ended */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInSessions"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_end_sign_in_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a sign-in session. */
+                sign_in: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ended */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6894,6 +7321,78 @@ export interface operations {
             };
         };
     };
+    account_sign_out_everywhere: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All your sessions have ended */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     operations_health: {
         parameters: {
             query?: never;
@@ -6986,6 +7485,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The server failed; its log says why */
             500: {
                 headers: {
@@ -7070,6 +7578,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The server failed; its log says why */
             500: {
                 headers: {
@@ -7128,6 +7645,15 @@ export interface operations {
             };
             /** @description The request arrived too slowly */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7207,6 +7733,15 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7328,6 +7863,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The server failed; its log says why */
             500: {
                 headers: {
@@ -7414,7 +7958,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7549,7 +8093,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7642,7 +8186,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7751,7 +8295,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7886,7 +8430,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7983,7 +8527,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8120,7 +8664,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8215,7 +8759,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8312,7 +8856,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8425,7 +8969,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8562,7 +9106,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8661,7 +9205,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8758,7 +9302,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8895,7 +9439,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8990,7 +9534,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9127,7 +9671,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9238,7 +9782,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9349,7 +9893,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9484,7 +10028,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9621,7 +10165,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9758,7 +10302,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9867,7 +10411,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9962,7 +10506,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10071,7 +10615,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10206,7 +10750,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10303,7 +10847,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10398,7 +10942,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10535,7 +11079,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10646,7 +11190,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10762,7 +11306,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11005,7 +11549,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11140,7 +11684,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11235,7 +11779,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11332,7 +11876,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11446,7 +11990,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11541,7 +12085,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11638,7 +12182,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11749,7 +12293,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11846,7 +12390,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11983,7 +12527,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12080,7 +12624,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12217,7 +12761,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12330,7 +12874,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12427,7 +12971,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12524,7 +13068,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12732,7 +13276,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12827,7 +13371,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12964,7 +13508,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13061,7 +13605,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13158,7 +13702,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13295,7 +13839,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13432,7 +13976,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13569,7 +14113,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13664,7 +14208,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13757,7 +14301,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13852,7 +14396,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests or tasks of this project are waiting */
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
                     [name: string]: unknown;

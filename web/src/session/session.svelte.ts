@@ -77,6 +77,12 @@ class Session {
     this.#end({ why: "signed_out" });
   }
 
+  /** Ends all sessions of the user. Throws when the server does not do it: then nothing has ended. */
+  async signOutEverywhere(): Promise<void> {
+    await api.signOutEverywhere();
+    this.#end({ why: "signed_out" });
+  }
+
   #end(ended: Ended): void {
     this.#drop();
     this.me = null;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
-    UserId,
+    TokenId, UserId,
     client::Client,
     digest::CallDigest,
     event::Event,
@@ -99,6 +99,8 @@ pub struct NewCall {
     /// The task that waits for the call.
     pub task_id: Option<TaskId>,
     pub asked_by: AskedBy,
+    /// The session of the `agent` token that asks.
+    pub requested_by: Option<TokenId>,
 }
 
 /// Something that happens to a call and that the gate decides about.
@@ -220,6 +222,7 @@ impl GateRules {
             agent_id: new.agent_id,
             session_id: new.session_id,
             task_id: new.task_id,
+            requested_by: new.requested_by,
             ..GatedCall::new(new.id, project, name, new.tool_params, &judgement, context.now)
         };
         let stage = Stage::New(new.asked_by);

@@ -122,12 +122,16 @@ fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
 }
 
 /// The standing permission that covers the call, if there is one. A permission for an agent does
-/// not cover the calls of programs, because a program only claims to be that agent.
+/// not cover the calls of programs, because a program only claims to be that agent, and a
+/// conversation's permissions do not cover calls of tokens that only name the conversation.
 pub fn covering_grant(
     call: &GatedCall,
     asked_by: AskedBy,
     context: &DecisionContext,
 ) -> Option<GrantId> {
+    if call.requested_by.is_some() && call.session_id.is_some() {
+        return None;
+    }
     let session = session(call, context);
     let covers = |grant: &&Grant| {
         grant.covers(call, session)

@@ -569,3 +569,33 @@ fn a_call_that_no_machine_may_run_fails_with_the_reason() {
     assert_eq!(names(&call.refuse(failure.clone(), now())), ["TOOL_CALL_UPDATED"]);
     assert_eq!((call.status, call.error, call.deadline), (CallStatus::Failed, Some(failure), None));
 }
+
+#[test]
+fn parameters_of_a_call_that_did_not_run_are_shortened() {
+    let content = "é".repeat(100_000);
+    let large = json!({"path": "a.txt", "content": content});
+    let pending = GatedCall { tool_params: large.clone(), ..asked(Verdict::Medium) };
+    let id = pending.approval_id.unwrap();
+    let mut rejected = pending.clone();
+    rejected.reject(id, PERSON, None, now()).unwrap();
+    let mut cancelled = pending.clone();
+    cancelled.cancel(now()).unwrap();
+    for call in [rejected, cancelled] {
+        let kept = &call.tool_params[SHORTENED];
+        assert_eq!(call.tool_params["path"], "a.txt");
+        assert_eq!(call.tool_params.get("content"), None);
+        assert_eq!(kept["bytes"], large.to_string().len());
+        let beginning = kept["beginning"].as_str().unwrap();
+        assert!(
+            (1022..=1024).contains(&beginning.len()) && large.to_string().starts_with(beginning)
+        );
+    }
+    // Small ones stay, and so do those of a call that has begun.
+    let mut small = asked(Verdict::Medium);
+    let before = small.tool_params.clone();
+    small.cancel(now()).unwrap();
+    assert_eq!(small.tool_params, before);
+    let mut running = GatedCall { tool_params: large.clone(), ..claimed() };
+    running.cancel(now()).unwrap();
+    assert_eq!(running.tool_params, large);
+}

@@ -3,14 +3,15 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, LINK, Refusal, ToolOutcome,
+    GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
 };
 use crate::{
     ApprovalId, ClientId, GrantId, UserId, event::Event, failure::FailureCode,
     policy::verdict::Verdict,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 type Transition = Result<Vec<Event>, Refusal>;
 
@@ -25,7 +26,10 @@ const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelie
 /// time has its reminder halfway.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
-/// Texts of more bytes than this are shortened in events, lists and denied calls.
+/// How many bytes are kept of the parameters, and of the preview, of a call that did not run.
+const KEPT_BYTES: usize = 1024;
+
+/// Texts of more bytes than this are shortened in events and lists.
 const LONG_TEXT: usize = 4096;
 
 /// A copy of the value in which long texts are shortened.
@@ -41,6 +45,11 @@ fn shortened(value: &Value) -> Value {
         }
         other => other.clone(),
     }
+}
+
+/// The first bytes of a text, without half a character at their end.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(KEPT_BYTES)]
 }
 
 impl GatedCall {
@@ -61,6 +70,35 @@ impl GatedCall {
         let mut brief = short.unwrap_or(json!({}));
         brief[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
         brief
+    }
+
+    /// Replaces large parameters by their small fields, their size, their checksum and their
+    /// beginning, and a long preview by its beginning.
+    fn shorten(&mut self) {
+        let json = self.tool_params.to_string();
+        if json.len() > KEPT_BYTES {
+            let mut kept = Map::new();
+            let mut left = KEPT_BYTES;
+            for (name, value) in self.tool_params.as_object().into_iter().flatten() {
+                let size = name.len() + value.to_string().len();
+                if size <= left {
+                    left -= size;
+                    kept.insert(name.clone(), value.clone());
+                }
+            }
+            let checksum: String =
+                Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+            let beginning = beginning(&json);
+            let summary = json!({"bytes": json.len(), "sha256": checksum, "beginning": beginning});
+            kept.insert(SHORTENED.to_owned(), summary);
+            self.tool_params = Value::Object(kept);
+        }
+        if let Some(preview) =
+            self.preview.as_mut().filter(|preview| preview.diff.len() > KEPT_BYTES)
+        {
+            let whole = preview.diff.len();
+            preview.diff = format!("{}\n… ({whole} bytes)", beginning(&preview.diff));
+        }
     }
 
     /// The call as lists carry it: large parameters, diffs and results are shortened, because a
@@ -86,6 +124,12 @@ impl GatedCall {
         failure: Option<CallFailure>,
         now: DateTime<Utc>,
     ) -> Event {
+        use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
+        let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
+        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
+            // It did not run and never will, so it is stored only to be recognised.
+            self.shorten();
+        }
         self.status = status;
         self.error = failure;
         self.completed_at = Some(now);
@@ -105,9 +149,6 @@ impl GatedCall {
 
     /// Ends a call that the policy denies. Nobody is asked and nothing is sent.
     pub(super) fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
-        // A denied call never runs. Its parameters are only shown to people, so a short form is
-        // enough.
-        self.tool_params = shortened(&self.tool_params);
         vec![self.settle(CallStatus::Denied, Some(failure), now)]
     }
 

@@ -1,6 +1,6 @@
 //! Inputs from machines: connections, previews, claims and outcomes.
 
-use super::Gate;
+use super::{Gate, limits::size};
 use crate::Result;
 use atelier_core::{
     CallId, Client, ClientId,
@@ -55,7 +55,11 @@ impl Gate {
         outcome: ToolOutcome,
     ) -> Result<GatedCall> {
         let input = GateInput::Outcome { client, attempt, outcome };
-        Ok(self.decide(owned, id, input).await?.call)
+        let call = self.decide(owned, id, input).await?.call;
+        if let Some(result) = &call.result {
+            self.limits.stored(owned.owner, size(result)).await;
+        }
+        Ok(call)
     }
 
     /// Connects a machine. With `resumed` the same process comes back, so the permissions of its

@@ -325,6 +325,7 @@ impl AgentServices {
                             session_id: Some(lease.task.session_id),
                             task_id: Some(lease.task.id),
                             asked_by: AskedBy::Owner,
+                            requested_by: None,
                         });
                     }
                     None

@@ -106,11 +106,11 @@ impl AgentServices {
         project: &Project,
         conversation: &Conversation,
     ) -> Result<(Run, Arc<Policy>), ToolOutcome> {
-        let policy = self.gate.policy_of(project.settings.get("policy"));
+        let policy = self.gate.own_files_policy(project);
         let policy = policy.map_err(|invalid| {
             ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string())
         })?;
-        let policy = Arc::new(policy.for_own_files(self.settings.own_files));
+        let policy = Arc::new(policy);
         let run = self.files.workspace(&lease.owned, conversation).sync_to_local(WAIT).await;
         let run =
             run.map_err(|error| ToolOutcome::failed(error.code().into(), error.to_string()))?;

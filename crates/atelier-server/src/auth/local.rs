@@ -1,7 +1,7 @@
 //! Tokens that this server makes itself: HS256 with a secret from its data directory.
 
 use super::verify::{AuthError, latest};
-use atelier_core::{Role, Tenant, TokenId, UserId};
+use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
@@ -26,6 +26,8 @@ pub struct NewToken {
     pub user: UserId,
     pub tenant: Tenant,
     pub role: Role,
+    /// What a role token is for; `None` for people.
+    pub place: Option<TokenPlace>,
     pub lifetime: Duration,
     /// The family and the time of its first token, if this token renews another one.
     pub renews: Option<(TokenId, DateTime<Utc>)>,
@@ -36,13 +38,19 @@ struct Claims<'c> {
     sub: UserId,
     tenant: &'c Tenant,
     role: Role,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<ProjectId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation: Option<ConversationId>,
     iss: &'c str,
     aud: &'c str,
     iat: i64,
     exp: i64,
     jti: TokenId,
     family: TokenId,
-    auth_time: i64,
+    /// With fractions of a second, so that a session that begins right after its user signed out
+    /// everywhere is told from those before.
+    auth_time: f64,
 }
 
 impl LocalKey {
@@ -77,13 +85,15 @@ impl LocalKey {
             sub: new.user,
             tenant: &new.tenant,
             role: new.role,
+            project: new.place.map(|place| place.project),
+            conversation: new.place.and_then(|place| place.conversation),
             iss: issuer,
             aud: audience,
             iat: now.timestamp(),
             exp: expires_at.timestamp(),
             jti,
             family,
-            auth_time: since.timestamp(),
+            auth_time: since.timestamp_micros() as f64 / 1e6,
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)?;
         Ok((token, expires_at))

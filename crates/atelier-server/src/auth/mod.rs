@@ -3,6 +3,7 @@
 mod exchange;
 mod keys;
 mod local;
+mod recent;
 mod verify;
 
 pub use exchange::ProviderSignIn;

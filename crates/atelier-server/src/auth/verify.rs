@@ -4,19 +4,25 @@ use super::{
     exchange::{ProviderCode, ProviderSignIn},
     keys::{AuthSettings, ProviderKeys},
     local::{LocalKey, NewToken},
+    recent::RecentSessions,
 };
 use crate::{App, error::Error};
-use atelier_core::{Role, Tenant, TokenId, UserId};
-use atelier_store::{Store, Wakeup};
+use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
+use atelier_store::{Revocations, Session, Store, Wakeup};
 use axum::{
     extract::FromRequestParts,
-    http::{header::AUTHORIZATION, request::Parts},
+    http::{
+        header::{AUTHORIZATION, USER_AGENT},
+        request::Parts,
+    },
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
+use serde_json::Value;
 use std::{
     collections::HashSet,
+    str::FromStr,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
@@ -44,7 +50,7 @@ pub struct Auth {
     local: LocalKey,
     provider: Option<ProviderKeys>,
     store: Store,
-    revoked: RwLock<HashSet<TokenId>>,
+    revoked: RwLock<Revocations>,
     /// Held while `revoked` is read from the database and replaced, so that an older list never
     /// overwrites a newer revocation.
     revoking: AsyncMutex<()>,
@@ -52,6 +58,7 @@ pub struct Auth {
     revocations: watch::Sender<()>,
     /// Users that are known to be in the database.
     registered: Mutex<HashSet<(UserId, Tenant)>>,
+    recent: RecentSessions,
 }
 
 /// The user who sent a request, proven by their token.
@@ -60,6 +67,8 @@ pub(crate) struct Caller {
     pub(crate) user: UserId,
     pub(crate) tenant: Tenant,
     pub(crate) role: Role,
+    /// What a role token is for; `None` for people, who reach everything of theirs.
+    pub(crate) place: Option<TokenPlace>,
     pub(crate) token: TokenId,
     pub(crate) expires_at: DateTime<Utc>,
     /// The first token of a chain of renewals: this token itself if it was not renewed from
@@ -80,9 +89,12 @@ struct Claims {
     iat: Option<f64>,
     tenant: Option<Tenant>,
     role: Option<Role>,
+    /// Text, because an identity provider may mean something else by it in people's tokens.
+    project: Option<Value>,
+    conversation: Option<Value>,
     /// A string, because RFC 7519 allows any text.
     jti: Option<String>,
-    family: Option<TokenId>,
+    family: Option<Value>,
     auth_time: Option<f64>,
 }
 
@@ -98,7 +110,7 @@ impl Auth {
         };
         // Read before the first request, so that a revoked token does not work for a moment after a
         // restart.
-        let revoked = store.revoked().await?.into_iter().collect();
+        let revoked = store.revocations().await?;
         Ok(Self {
             settings,
             local,
@@ -108,6 +120,7 @@ impl Auth {
             revoking: AsyncMutex::default(),
             revocations: watch::Sender::new(()),
             registered: Mutex::default(),
+            recent: RecentSessions::default(),
         })
     }
 
@@ -130,6 +143,19 @@ impl Auth {
 
     /// Checks everything about a token except whether its user may do what they ask for.
     pub(crate) async fn verify(&self, token: &str) -> Result<Caller, AuthError> {
+        let caller = self.read(token, true).await?;
+        match self.is_revoked(&caller) {
+            true => Err(AuthError::Refused("it was revoked")),
+            false => Ok(caller),
+        }
+    }
+
+    /// Whose token it is, even if the token has expired or was revoked: enough to end its session.
+    pub(crate) async fn identify(&self, token: &str) -> Result<Caller, AuthError> {
+        self.read(token, false).await
+    }
+
+    async fn read(&self, token: &str, must_be_current: bool) -> Result<Caller, AuthError> {
         if token.len() > MAX_TOKEN {
             return Err(AuthError::Refused("it is too long"));
         }
@@ -142,21 +168,18 @@ impl Auth {
         let (claims, local) = match (header.kid, &self.provider) {
             (None, _) if self.settings.local => {
                 let issuer = &self.settings.issuer;
-                (self.decode(token, &self.local.decoding, Algorithm::HS256, issuer)?, true)
+                let (key, algorithm) = (&self.local.decoding, Algorithm::HS256);
+                (self.decode(token, key, algorithm, issuer, must_be_current)?, true)
             }
             (Some(kid), Some(provider)) => {
                 let pinned =
                     provider.find(&kid).await.ok_or(AuthError::Refused("its key is unknown"))?;
                 let issuer = self.settings.jwks_issuer.as_ref().unwrap_or(&self.settings.issuer);
-                (self.decode(token, &pinned.key, pinned.algorithm, issuer)?, false)
+                (self.decode(token, &pinned.key, pinned.algorithm, issuer, must_be_current)?, false)
             }
             _ => return Err(AuthError::Refused("its key is unknown")),
         };
-        let caller = caller(claims, local, token)?;
-        if self.is_revoked(&caller) {
-            return Err(AuthError::Refused("it was revoked"));
-        }
-        Ok(caller)
+        caller(claims, local, token)
     }
 
     fn decode(
@@ -165,8 +188,10 @@ impl Auth {
         key: &DecodingKey,
         algorithm: Algorithm,
         issuer: &str,
+        must_be_current: bool,
     ) -> Result<Claims, AuthError> {
         let mut validation = Validation::new(algorithm);
+        validation.validate_exp = must_be_current;
         validation.leeway = 0;
         // RFC 7519: a token is not accepted in the second of `exp` either.
         validation.reject_tokens_expiring_in_less_than = 1;
@@ -179,7 +204,9 @@ impl Auth {
 
     pub(crate) fn is_revoked(&self, caller: &Caller) -> bool {
         let revoked = self.revoked.read().unwrap_or_else(PoisonError::into_inner);
-        revoked.contains(&caller.token) || revoked.contains(&caller.family)
+        revoked.tokens.contains(&caller.token)
+            || revoked.tokens.contains(&caller.family)
+            || revoked.signed_out.get(&caller.user).is_some_and(|time| caller.since <= *time)
     }
 
     /// Whether this server accepts its own tokens.
@@ -192,14 +219,30 @@ impl Auth {
         self.revocations.subscribe()
     }
 
-    pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
+    /// Ends a session: the token that it began with, and every token that was renewed from it.
+    pub(crate) async fn end_session(
+        &self,
+        user: UserId,
+        session: TokenId,
+        expires_at: DateTime<Utc>,
+    ) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        // Revoking the first token of a chain also revokes every token renewed from it, for as long
-        // as any of them could live, because its id is the id of the chain. Revoking a later token
-        // revokes only that one.
-        let until = caller.expires_at.max(Utc::now() + MAX_SESSION).min(latest());
-        self.store.revoke(caller.token, until).await?;
-        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
+        // For as long as any of its tokens could live.
+        let until = expires_at.max(Utc::now() + MAX_SESSION).min(latest());
+        self.store.end_session(user, session, until).await?;
+        self.revoked.write().unwrap_or_else(PoisonError::into_inner).tokens.insert(session);
+        self.revocations.send_replace(());
+        Ok(())
+    }
+
+    /// Ends all sessions of a user, on every node.
+    pub(crate) async fn sign_out_everywhere(&self, user: UserId) -> atelier_store::Result<()> {
+        let _revoking = self.revoking.lock().await;
+        let time = Utc::now();
+        self.store.sign_out_everywhere(user, time).await?;
+        // Read again, because the sessions that are known were also ended one by one.
+        let fresh = self.store.revocations().await?;
+        *self.revoked.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         self.revocations.send_replace(());
         Ok(())
     }
@@ -211,7 +254,14 @@ impl Auth {
         tenant: Tenant,
         role: Role,
     ) -> Result<(String, DateTime<Utc>), AuthError> {
-        let new = NewToken { user, tenant, role, lifetime: self.settings.token_ttl, renews: None };
+        let new = NewToken {
+            user,
+            tenant,
+            role,
+            place: None,
+            lifetime: self.settings.token_ttl,
+            renews: None,
+        };
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
@@ -225,20 +275,43 @@ impl Auth {
             user: caller.user,
             tenant: caller.tenant.clone(),
             role: caller.role,
+            place: caller.place,
             lifetime: caller.lifetime.min(left),
             renews: Some((caller.family, caller.since)),
         };
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
-    /// Adds the user to the database with their first request.
-    async fn register(&self, caller: &Caller) -> atelier_store::Result<()> {
-        let who = (caller.user, caller.tenant.clone());
-        if self.registered.lock().unwrap_or_else(PoisonError::into_inner).contains(&who) {
+    /// Adds the user to the database with their first request, and stores now and then that the
+    /// session was used.
+    async fn record_use(
+        &self,
+        caller: &Caller,
+        user_agent: Option<&str>,
+    ) -> atelier_store::Result<()> {
+        if self.recent.is_recorded(caller) {
             return Ok(());
         }
-        self.store.ensure_user(caller.user, &caller.tenant).await?;
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(who);
+        let who = (caller.user, caller.tenant.clone());
+        if !self.registered.lock().unwrap_or_else(PoisonError::into_inner).contains(&who) {
+            self.store.ensure_user(caller.user, &caller.tenant).await?;
+            self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(who);
+        }
+        let session = Session {
+            id: caller.family,
+            role: caller.role,
+            place: caller.place,
+            user_agent: user_agent.map(|agent| agent.chars().take(200).collect()),
+            created_at: caller.since,
+            last_used_at: Utc::now(),
+            expires_at: caller.expires_at,
+        };
+        // Recorded first, so that only one request waits for it. A database that cannot write can
+        // still answer requests that read.
+        self.recent.record(caller);
+        if let Err(error) = self.store.touch_session(caller.user, session).await {
+            tracing::warn!(%error, "cannot store that a session was used");
+        }
         Ok(())
     }
 
@@ -258,7 +331,7 @@ impl Auth {
 
     async fn refresh_revocations(&self) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        let fresh = self.store.revoked().await?.into_iter().collect();
+        let fresh = self.store.revocations().await?;
         let mut known = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
         if *known != fresh {
             *known = fresh;
@@ -301,7 +374,9 @@ pub(super) fn latest() -> DateTime<Utc> {
 
 fn time(seconds: f64) -> DateTime<Utc> {
     // Times that the calendar cannot hold become its end.
-    DateTime::from_timestamp(seconds as i64, 0).unwrap_or_else(latest).min(latest())
+    DateTime::from_timestamp_micros((seconds * 1e6).round() as i64)
+        .unwrap_or_else(latest)
+        .min(latest())
 }
 
 fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
@@ -314,17 +389,63 @@ fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError>
     let jti = Uuid::parse_str(name)
         .unwrap_or_else(|_| Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
     let (expires_at, issued_at) = (time(claims.exp), claims.iat.map_or_else(Utc::now, time));
+    let role = claims.role.unwrap_or(Role::User);
+    // Only this server renews its tokens. A provider may mean something else by `family`.
+    let family = claims.family.filter(|_| local);
+    let family = family.and_then(|family| family.as_str().and_then(|family| family.parse().ok()));
     Ok(Caller {
         user: claims.sub,
         tenant: claims.tenant.map_or_else(|| "default".parse(), Ok).map_err(|_| missing)?,
-        role: claims.role.unwrap_or(Role::User),
+        role,
+        place: if role.is_person() {
+            None
+        } else {
+            Some(place(claims.project, claims.conversation)?)
+        },
         token: TokenId(jti),
-        family: claims.family.unwrap_or(TokenId(jti)),
-        since: claims.auth_time.map_or(issued_at, time),
+        family: family.unwrap_or(TokenId(jti)),
+        // A provider's `auth_time` is when the person signed in there, maybe long before they came
+        // here.
+        since: claims.auth_time.filter(|_| local).map_or(issued_at, time),
         lifetime: (expires_at - issued_at).to_std().unwrap_or_default(),
         expires_at,
         local,
     })
+}
+
+/// What a role token is for. A role token without a project would reach everything of its user.
+fn place(project: Option<Value>, conversation: Option<Value>) -> Result<TokenPlace, AuthError> {
+    fn id<T: FromStr>(claim: Option<Value>) -> Result<Option<T>, AuthError> {
+        let invalid = || AuthError::Refused("its project or conversation is not an id");
+        let text =
+            claim.map(|claim| claim.as_str().map(str::to_owned).ok_or_else(invalid)).transpose()?;
+        text.map(|text| text.parse().map_err(|_| invalid())).transpose()
+    }
+    let project: Option<ProjectId> = id(project)?;
+    let project = project.ok_or(AuthError::Refused(
+        "an agent or client token must name its project: make one with \
+         `atelier token --user NAME --role ROLE --project PROJECT`",
+    ))?;
+    Ok(TokenPlace { project, conversation: id::<ConversationId>(conversation)? })
+}
+
+impl Caller {
+    /// Refuses what the token is not for, in the same words as what does not exist.
+    pub(crate) fn check_place(
+        &self,
+        project: ProjectId,
+        conversation: Option<ConversationId>,
+    ) -> Result<(), Error> {
+        match self.place.is_none_or(|place| place.contains(project, conversation)) {
+            true => Ok(()),
+            false => Err(Error::NotFound),
+        }
+    }
+
+    /// The session of the caller, if it is a program with an `agent` token.
+    pub(crate) fn program(&self) -> Option<TokenId> {
+        (self.role == Role::Agent).then_some(self.family)
+    }
 }
 
 impl FromRequestParts<App> for Caller {
@@ -347,7 +468,8 @@ impl FromRequestParts<App> for Caller {
             tracing::debug!(%error, "refused a token");
             Error::Unauthorized(error.to_string().into())
         })?;
-        app.auth.register(&caller).await?;
+        let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+        app.auth.record_use(&caller, user_agent).await?;
         parts.extensions.insert(Arc::new(caller.clone()));
         Ok(caller)
     }

@@ -7,7 +7,7 @@ use crate::{
     body::Json,
     error::{Error, Result},
 };
-use atelier_api::account::{Me, SignInRequest, Token};
+use atelier_api::account::{Limit, Me, SignInRequest, Token, UserLimits};
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -133,10 +133,10 @@ pub(super) struct RevokeRequest {
     token: String,
 }
 
-/// Revoke one of your tokens
+/// End the session of one of your tokens
 ///
-/// It stops working on every node, and its open event streams end. Revoking a token that was not
-/// itself renewed from another one also revokes all tokens that were renewed from it.
+/// The token, the one that it was renewed from and all others of the same sign-in stop working on
+/// every node, and their open event streams end. The token may have expired already.
 #[utoipa::path(post, path = "/auth/revoke",
     tag = "account", request_body = RevokeRequest, responses(
     (status = 204, description = "Revoked"),
@@ -147,11 +147,11 @@ pub(super) async fn revoke(
     caller: Caller,
     Json(request): Json<RevokeRequest>,
 ) -> Result<StatusCode> {
-    let target = app.auth.verify(&request.token).await.map_err(|_| Error::NotFound)?;
+    let target = app.auth.identify(&request.token).await.map_err(|_| Error::NotFound)?;
     if target.user != caller.user {
         return Err(Error::NotFound);
     }
-    app.auth.revoke(&target).await?;
+    app.auth.end_session(target.user, target.family, target.expires_at).await?;
     Ok(DONE)
 }
 
@@ -163,6 +163,28 @@ pub(super) async fn me(caller: Caller) -> Reply<Me> {
         user_id: caller.user,
         tenant: caller.tenant.into(),
         role: caller.role,
+        project_id: caller.place.map(|place| place.project),
+        conversation_id: caller.place.and_then(|place| place.conversation),
         expires_at: caller.expires_at,
     })
+}
+
+/// Show your limits, and how much of them you use
+///
+/// The limits of requests and streams hold for each node.
+#[utoipa::path(get, path = "/auth/limits", tag = "account",
+    responses((status = 200, description = "Your limits", body = UserLimits)))]
+pub(super) async fn limits(State(app): State<App>, caller: Caller) -> Result<Reply<UserLimits>> {
+    let calls = app.gate.usage(caller.user).await?;
+    let (requests, streams) = app.loads.of(caller.user);
+    let limit = |used: usize, limit: usize| Limit { limit: limit as u64, used: used as u64 };
+    let stored = |used: i64, limit: u64| Limit { limit, used: used.try_into().unwrap_or(0) };
+    Ok(Reply(UserLimits {
+        requests_per_second: app.settings.user_requests_per_second,
+        requests: limit(requests, app.settings.user_requests),
+        streams: limit(streams, app.loads.max_streams()),
+        open_calls: stored(calls.open_calls, calls.max_open_calls.into()),
+        open_calls_of_agent_token: calls.max_open_calls_of_token,
+        stored_call_bytes: stored(calls.stored_bytes, calls.max_stored_bytes),
+    }))
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     App,
-    access::{OwnSpace, OwnerOrAdmin, decider},
+    access::{OwnSpace, OwnerOrAdmin, decider, shown_to},
     auth::{Caller, Person},
     body::{Json, OptionalJson},
     error::{Error, Result},
@@ -93,12 +93,14 @@ pub(super) struct AuditList {
     ))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     PageQuery { page, filter }: PageQuery<ApprovalFilter>,
 ) -> Result<Reply<ApprovalList>> {
     let status = filter.status.unwrap_or(StatusFilter::Pending).status();
     let (approvals, total) =
         app.store.approvals(space.owned(), status, page.limit, page.offset).await?;
+    let approvals = approvals.into_iter().map(|call| shown_to(&caller, call)).collect();
     Ok(Reply(ApprovalList { approvals, total }))
 }
 
@@ -111,8 +113,14 @@ pub(super) async fn mine(
     State(app): State<App>,
     caller: Caller,
 ) -> Result<Reply<PendingApprovals>> {
-    let approvals = app.store.pending_calls(caller.user, None).await?;
-    let plans = app.store.pending_plans(caller.user).await?;
+    let project = caller.place.map(|place| place.project);
+    let mut approvals = app.store.pending_calls(caller.user, project).await?;
+    let mut plans = app.store.pending_plans(caller.user).await?;
+    if let Some(place) = caller.place {
+        approvals.retain(|call| place.contains(call.project_id, call.session_id));
+        plans.retain(|plan| place.contains(plan.project_id, Some(plan.session_id)));
+    }
+    let approvals: Vec<_> = approvals.into_iter().map(|call| shown_to(&caller, call)).collect();
     Ok(Reply(PendingApprovals { total: approvals.len() as i64, approvals, plans }))
 }
 

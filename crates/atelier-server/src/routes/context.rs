@@ -14,9 +14,11 @@ use atelier_api::memory::{
     ContextPeriod, ContextPrune, ContextRemoved, ContextResult, ContextResults, ContextSearch,
     ContextStats,
 };
-use atelier_core::{Agent, Filter, Interaction, InteractionType, event::PruneReason};
+use atelier_core::{
+    Agent, CallId, Filter, Interaction, InteractionType, TokenId, event::PruneReason,
+};
 use atelier_memory::{Hit, Query};
-use atelier_store::{Bucket, Removal, Totals};
+use atelier_store::{Bucket, Owned, Removal, Totals};
 use axum::{
     Json as Reply,
     extract::{FromRequestParts, State},
@@ -24,7 +26,10 @@ use axum::{
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Deserialize;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 use utoipa::{IntoParams, ToSchema};
 
 /// The agent in the path. It is looked up before the body is read, so that a bad body reveals
@@ -51,8 +56,8 @@ impl FromRequestParts<App> for OwnAgent {
     responses((status = 200, description = "The best results", body = ContextResults)))]
 pub(super) async fn search(
     State(app): State<App>,
-    _: ToolRequester,
-    OwnAgent { agent, .. }: OwnAgent,
+    ToolRequester(caller): ToolRequester,
+    OwnAgent { agent, space }: OwnAgent,
     Json(search): Json<ContextSearch>,
 ) -> Result<Reply<ContextResults>> {
     let length = search.query.chars().count();
@@ -88,7 +93,12 @@ pub(super) async fn search(
         recency_days: search.recency_days,
         unique: search.unique,
     };
-    let found = app.memory.search(agent.id, &query).await?;
+    let mut found = app.memory.search(agent.id, &query).await?;
+    if let Some(session) = caller.program() {
+        let calls = found.hits.iter().filter_map(|hit| call_of(&hit.interaction)).collect();
+        let open = open_calls(&app, space.owned(), session, calls).await?;
+        found.hits.retain(|hit| call_of(&hit.interaction).is_none_or(|id| open.contains(&id)));
+    }
     let result = |Hit { interaction, score, parts }| ContextResult {
         interaction,
         score,
@@ -98,6 +108,24 @@ pub(super) async fn search(
         results: found.hits.into_iter().map(result).collect(),
         degraded: found.degraded,
     }))
+}
+
+/// The tool call that an interaction tells of.
+fn call_of(interaction: &Interaction) -> Option<CallId> {
+    interaction.metadata.get("tool_id")?.as_str()?.parse().ok()
+}
+
+/// The calls among these that a program may read: what an agent remembers of the others is not for
+/// the program either.
+async fn open_calls(
+    app: &App,
+    owned: &Owned,
+    session: TokenId,
+    calls: Vec<CallId>,
+) -> Result<HashSet<CallId>> {
+    let calls = app.store.calls_by_id(owned, &calls).await?;
+    let open = calls.into_iter().filter(|call| call.is_open_to_program(session));
+    Ok(open.map(|call| call.tool_id).collect())
 }
 
 /// The types without repetitions.
@@ -276,11 +304,17 @@ pub(super) async fn reindex(
     responses((status = 200, description = "The interaction", body = Interaction)))]
 pub(super) async fn interaction(
     State(app): State<App>,
-    _: ToolRequester,
-    OwnAgent { agent, .. }: OwnAgent,
+    ToolRequester(caller): ToolRequester,
+    OwnAgent { agent, space }: OwnAgent,
     InteractionInPath(id): InteractionInPath,
 ) -> Result<Reply<Interaction>> {
-    Ok(Reply(app.store.interaction(agent.id, id).await?))
+    let interaction = app.store.interaction(agent.id, id).await?;
+    if let (Some(session), Some(call)) = (caller.program(), call_of(&interaction))
+        && open_calls(&app, space.owned(), session, vec![call]).await?.is_empty()
+    {
+        return Err(Error::NotFound);
+    }
+    Ok(Reply(interaction))
 }
 
 /// Delete an interaction

@@ -11,8 +11,8 @@ use crate::{
     query::{Page, PageQuery},
 };
 use atelier_core::{
-    Conversation, ConversationStatus, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
-    conversation::check_title,
+    Conversation, ConversationStatus, ProjectId, ProjectName, Tenant, TokenPlace, UserId,
+    WorkspaceKind, conversation::check_title,
 };
 use atelier_store::{ConversationChanges, Error as StoreError, Owned};
 use axum::{Json as Reply, extract::State, http::StatusCode};
@@ -128,7 +128,18 @@ pub(super) async fn list(
     TenantMember(caller): TenantMember,
     PageQuery { page, filter }: PageQuery<ConversationFilter>,
 ) -> Result<Reply<ConversationList>> {
-    let (conversations, total) = self::page(&app, caller.user, None, filter.status, page).await?;
+    let (conversations, total) = match caller.place {
+        Some(TokenPlace { project, conversation: Some(only) }) => {
+            let owned = app.store.owned_by(caller.user, project).await?;
+            let conversation = app.store.conversation(&owned, only).await?;
+            let fits = filter.status.is_none_or(|status| status == conversation.status);
+            page.of(Vec::from_iter(fits.then_some(conversation)))
+        }
+        place => {
+            let project = place.map(|place| place.project);
+            self::page(&app, caller.user, project, filter.status, page).await?
+        }
+    };
     Ok(Reply(ConversationList { conversations, total }))
 }
 

@@ -81,6 +81,10 @@ pub(super) async fn mine(
     LastEventId(last): LastEventId,
     Params(query): Params<StartQuery>,
 ) -> Result<Response> {
+    if caller.place.is_some() {
+        let problem = "an agent or client token follows its project: /my/projects/{project}/events";
+        return Err(Error::Forbidden(problem));
+    }
     let user = caller.user;
     stream::open(app, caller, Scope::User(user), Filter::None, query.start(last)?).await
 }

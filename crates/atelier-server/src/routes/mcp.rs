@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     path::ConversationInPath,
 };
-use atelier_core::ConversationId;
+use atelier_core::{ConversationId, TokenId};
 use atelier_store::Owned;
 use axum::{
     body::Body,
@@ -25,6 +25,13 @@ use std::{sync::Arc, time::Duration};
 pub type McpHandler<Target> =
     Arc<dyn Fn(Target, Request) -> BoxFuture<'static, Response> + Send + Sync>;
 
+/// A project, for the program that uses it.
+pub struct ProjectHost {
+    pub owned: Owned,
+    /// The session of the program's `agent` token; `None` if the program has a person's token.
+    pub program: Option<TokenId>,
+}
+
 /// A conversation, and the project and owner that it belongs to.
 pub struct OwnedConversation {
     pub owned: Owned,
@@ -37,8 +44,9 @@ pub(super) async fn project(
     caller: Caller,
     space: OwnSpace,
     request: Request,
-) -> Response {
-    let response = (app.mcp_projects)(space.owned().clone(), request).await;
+) -> Result<Response, Error> {
+    let host = ProjectHost { owned: space.owned().clone(), program: caller.program() };
+    let response = (app.mcp_projects)(host, request).await;
     until_token_ends(response, app, caller)
 }
 
@@ -52,17 +60,25 @@ pub(super) async fn conversation(
     let owned = owned_conversation(&app, &caller, conversation).await?;
     let response =
         (app.mcp_conversations)(OwnedConversation { owned, conversation }, request).await;
-    Ok(until_token_ends(response, app, caller))
+    until_token_ends(response, app, caller)
 }
 
-/// Ends a stream when the token that opened it ends.
-fn until_token_ends(response: Response, app: App, caller: Caller) -> Response {
+/// Counts a stream as one of its user, and ends it when the token that opened it ends.
+fn until_token_ends(response: Response, app: App, caller: Caller) -> Result<Response, Error> {
     let kind = response.headers().get(header::CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/event-stream")) {
-        return response;
+        return Ok(response);
     }
-    response
-        .map(|body| Body::from_stream(body.into_data_stream().take_until(token_ends(app, caller))))
+    let open = app.loads.open_stream(caller.user)?;
+    let ends = token_ends(app, caller);
+    Ok(response.map(|body| {
+        let body = body.into_data_stream().take_until(ends).map(move |chunk| {
+            // The stream counts for as long as its body exists.
+            let _ = &open;
+            chunk
+        });
+        Body::from_stream(body)
+    }))
 }
 
 async fn token_ends(app: App, caller: Caller) {

@@ -18,6 +18,7 @@ pub(crate) mod mcp;
 mod model_keys;
 mod operations;
 mod projects;
+mod sessions;
 mod tools;
 mod work;
 mod worker_space;
@@ -113,6 +114,10 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))
         .routes(routes!(account::me))
+        .routes(routes!(account::limits))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::end))
+        .routes(routes!(sessions::sign_out_everywhere))
         .routes(routes!(operations::health))
         .routes(routes!(operations::ready))
 }
@@ -146,7 +151,9 @@ pub(crate) fn all(app: App) -> Router {
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
+    let limits = from_fn_with_state(app.clone(), middleware::within_limits);
     router
+        .layer(limits)
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {

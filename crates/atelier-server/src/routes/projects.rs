@@ -11,7 +11,8 @@ use crate::{
     query::{Page, PageQuery},
 };
 use atelier_api::projects::ProjectList;
-use atelier_core::{Project, ProjectName, WorkspaceKind};
+use atelier_core::{Project, ProjectName, TokenPlace, WorkspaceKind};
+use atelier_store::Error as StoreError;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -67,6 +68,8 @@ pub(super) async fn create(
 }
 
 /// List your projects, oldest first
+///
+/// A `client` or `agent` token sees the project that it is for.
 #[utoipa::path(get, path = "/my/projects", tag = "projects", params(Page), responses(
     (status = 200, description = "A page of your projects", body = ProjectList),
 ))]
@@ -75,8 +78,24 @@ pub(super) async fn list(
     caller: Caller,
     PageQuery { page, .. }: PageQuery,
 ) -> Result<Reply<ProjectList>> {
-    let (projects, total) = app.store.projects(caller.user, page.limit, page.offset).await?;
+    let (projects, total) = match caller.place {
+        None => app.store.projects(caller.user, page.limit, page.offset).await?,
+        Some(place) => page.of(own_project(&app, &caller, place).await?.into_iter().collect()),
+    };
     Ok(Reply(ProjectList { projects, total }))
+}
+
+/// The project that a role token is for, unless it is only for a conversation or the project is
+/// gone.
+async fn own_project(app: &App, caller: &Caller, place: TokenPlace) -> Result<Option<Project>> {
+    if place.conversation.is_some() {
+        return Ok(None);
+    }
+    match app.store.owned_by(caller.user, place.project).await {
+        Ok(owned) => Ok(Some(app.store.project(&owned).await?)),
+        Err(StoreError::NotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Show a project

@@ -2,7 +2,7 @@
 
 use crate::{
     App,
-    access::{OwnSpace, OwnerOrAdmin, decider},
+    access::{CallSpace, OwnSpace, OwnerOrAdmin, decider, shown_to},
     auth::{Caller, Person, ToolRequester, ToolRunner},
     body::Json,
     error::{Error, Result},
@@ -62,7 +62,7 @@ pub(super) struct CallFilter {
 pub(super) async fn execute(
     State(app): State<App>,
     ToolRequester(caller): ToolRequester,
-    space: OwnSpace,
+    space: CallSpace,
     headers: HeaderMap,
     Json(request): Json<ToolRequest, true>,
 ) -> Result<Reply<GatedCall>> {
@@ -73,7 +73,9 @@ pub(super) async fn execute(
         Some(agent) => Some(space.named_agent(agent).await?.id),
         None => None,
     };
-    if let Some(session) = request.session_id {
+    let session_id = request.session_id.or(space.conversation);
+    space.check(session_id)?;
+    if let Some(session) = session_id {
         // Permissions hold for one conversation, so it must be a conversation of this project.
         app.store.conversation(space.owned(), session).await?;
     }
@@ -83,9 +85,10 @@ pub(super) async fn execute(
         tool_name: request.tool_name,
         tool_params: request.tool_params.into(),
         agent_id,
-        session_id: request.session_id,
+        session_id,
         task_id: None,
         asked_by,
+        requested_by: caller.program(),
     };
     Ok(Reply(match preferred_wait(&app, &headers) {
         Some(time) => app.gate.execute_and_wait(space.owned(), new, time).await?,
@@ -95,6 +98,9 @@ pub(super) async fn execute(
 
 /// List tool calls, newest first
 ///
+/// An `agent` token sees the parameters and results of its own calls and of calls that needed no
+/// approval; of the others it sees only that they were made.
+///
 /// If a call has more than 64 KiB of parameters or result, its long texts are shortened, with
 /// `$link` to the whole call.
 #[utoipa::path(get, path = "/my/projects/{project}/tools", tag = "tools",
@@ -102,12 +108,13 @@ pub(super) async fn execute(
     responses((status = 200, description = "A page of calls", body = ToolCallList)))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     PageQuery { page, filter }: PageQuery<CallFilter>,
 ) -> Result<Reply<ToolCallList>> {
     let status = filter.status.map(CallStatus::as_str);
     let (tools, total) = app.store.calls(space.owned(), status, page.limit, page.offset).await?;
-    let tools = tools.into_iter().map(GatedCall::in_brief).collect();
+    let tools = tools.into_iter().map(|call| shown_to(&caller, call).in_brief()).collect();
     Ok(Reply(ToolCallList { tools, total }))
 }
 
@@ -131,15 +138,21 @@ pub(super) async fn policy(State(app): State<App>, _: Caller) -> Reply<ServerPol
 }
 
 /// Show a tool call
+///
+/// An `agent` token sees the parameters and the result only of its own calls and of calls that
+/// needed no approval.
 #[utoipa::path(get, path = "/my/projects/{project}/tools/{tool}", tag = "tools",
     params(ProjectInPath, CallInPath),
     responses((status = 200, description = "The call", body = GatedCall)))]
 pub(super) async fn show(
     State(app): State<App>,
-    space: OwnSpace,
+    caller: Caller,
+    space: CallSpace,
     CallInPath(call): CallInPath,
 ) -> Result<Reply<GatedCall>> {
-    Ok(Reply(app.store.call(space.owned(), call).await?))
+    let call = app.store.call(space.owned(), call).await?;
+    space.check(call.session_id)?;
+    Ok(Reply(shown_to(&caller, call)))
 }
 
 /// Cancel a tool call that is not settled yet

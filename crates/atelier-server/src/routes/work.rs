@@ -2,8 +2,8 @@
 
 use crate::{
     App,
-    access::{OwnSpace, OwnerOrAdmin, decider},
-    auth::Person,
+    access::{OwnSpace, OwnerOrAdmin, decider, shown_to},
+    auth::{Caller, Person},
     body::OptionalJson,
     error::Result,
     path::{PlanInPath, ProjectInPath, TaskInPath},
@@ -11,11 +11,12 @@ use crate::{
 };
 use atelier_api::work::{PlanApproval, PlanDetails, PlanRejection};
 use atelier_core::{
-    ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step,
+    CallId, ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step,
 };
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use utoipa::{IntoParams, ToSchema};
 
 #[derive(Deserialize, IntoParams)]
@@ -86,13 +87,26 @@ pub(super) async fn tasks(
     responses((status = 200, description = "The task", body = TaskDetails)))]
 pub(super) async fn task(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     TaskInPath(id): TaskInPath,
 ) -> Result<Reply<TaskDetails>> {
     let owned = space.owned();
     let task = app.store.task(owned, id).await?;
-    let journal = app.store.steps(owned, id).await?;
+    let mut journal = app.store.steps(owned, id).await?;
     let calls = app.store.calls_of(owned, &journal).await?;
+    if let Some(session) = caller.program() {
+        let closed: HashSet<CallId> = calls
+            .iter()
+            .filter(|call| !call.is_open_to_program(session))
+            .map(|call| call.tool_id)
+            .collect();
+        let calls = journal.iter_mut().flat_map(|step| &mut step.calls);
+        for call in calls.filter(|call| call.tool_id.is_some_and(|id| closed.contains(&id))) {
+            call.arguments = "{}".into();
+        }
+    }
+    let calls = calls.into_iter().map(|call| shown_to(&caller, call)).collect();
     Ok(Reply(TaskDetails { task, journal, calls }))
 }
 

@@ -3,8 +3,8 @@
 use super::DONE;
 use crate::{
     App,
-    access::{OwnProject, OwnerOrAdmin, decider},
-    auth::{Caller, Person},
+    access::{OwnProject, OwnSpace, OwnerOrAdmin, decider},
+    auth::Person,
     error::Result,
     path::ProjectInPath,
 };
@@ -21,14 +21,10 @@ use axum::{
     params(ProjectInPath), responses(
         (status = 200, description = "The worker space", body = Report),
     ))]
-pub(super) async fn show(
-    State(app): State<App>,
-    caller: Caller,
-    ProjectInPath(project): ProjectInPath,
-) -> Result<Reply<Report>> {
+pub(super) async fn show(space: OwnSpace) -> Result<Reply<Report>> {
     // The worker space does not count this request: it must answer even when the worker space is
     // full or hangs.
-    Ok(Reply(app.spaces.enter(caller.user, project).await?.report().await))
+    Ok(Reply(space.report().await))
 }
 
 /// Close the worker space: release what the server holds for the project

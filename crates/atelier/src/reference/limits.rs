@@ -8,16 +8,22 @@ use super::{
 use atelier_core::policy::Policy;
 
 /// Settings that are limits, beside those of `policy.limits` and `work.limits`.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 20] = [
     "files.cache_bytes",
     "files.max_upload",
     "gate.approval_high",
     "gate.approval_medium",
     "gate.dispatch",
+    "gate.max_open_calls",
+    "gate.max_open_calls_of_token",
+    "gate.max_stored_bytes",
     "gate.result",
     "server.body_limit",
     "server.file_body_limit",
     "server.request_timeout",
+    "server.user_requests",
+    "server.user_requests_per_second",
+    "server.user_streams",
     "work.history",
     "work.max_queue",
     "work.max_running",

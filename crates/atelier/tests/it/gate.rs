@@ -357,7 +357,7 @@ async fn permission_of_one_agent_does_not_cover_another(
     let first = desk.post("tools/execute", ask(session)).await.expect(200);
     desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
     assert_eq!(desk.post("tools/execute", ask(session)).await.expect(200)["status"], "dispatched");
-    let agent = server.user_with("ann", &["--role", "agent"]);
+    let agent = server.program("ann", "agent", &desk.project);
     let borrowed = agent.post(&desk.path("tools/execute"), ask(session)).await.expect(200);
     assert_eq!(borrowed["status"], "pending_approval");
     let elsewhere = Desk::new(server.user("ann")).await;
@@ -510,7 +510,10 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
         ("bob", "user", 404, 404),
         ("bob", "admin", 404, 200),
     ] {
-        let other = server.user_with(name, &["--role", role]);
+        let other = match role {
+            "agent" | "client" => server.program(name, role, &desk.project),
+            _ => server.user_with(name, &["--role", role]),
+        };
         assert_eq!(
             other.post(&format!("{approval}/approve"), json!({})).await.status,
             approve,
@@ -525,10 +528,8 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
     assert_eq!(desk.show(&call).await["status"], "rejected");
 
     // An agent cannot approve, and a client cannot request calls.
-    let (agent, client) = (
-        server.user_with("ann", &["--role", "agent"]),
-        server.user_with("ann", &["--role", "client"]),
-    );
+    let agent = server.program("ann", "agent", &desk.project);
+    let client = server.program("ann", "client", &desk.project);
     let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
     assert_eq!(client.post(&desk.path("tools/execute"), ask.clone()).await.status, 403);
     let call = agent.post(&desk.path("tools/execute"), ask).await.expect(200);

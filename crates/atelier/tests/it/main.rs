@@ -19,6 +19,9 @@ mod openapi;
 mod program;
 mod projects;
 mod provider;
+mod role_tokens;
+mod sessions;
+mod user_limits;
 mod worker_space;
 
 use atelier_testkit::{Backend, Builder, Server, User};

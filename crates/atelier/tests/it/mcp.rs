@@ -36,7 +36,7 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
     machine.write("notes.txt", "one\n");
     let _client = machine.connect(&desk, &server.url).await;
     let mount = desk.project.replace("/my/", "/mcp/");
-    let host = server.user_with("ann", &["--role", "agent"]);
+    let host = server.program("ann", "agent", &desk.project);
 
     let read = call(&host, &mount, "read_file", json!({"path": "notes.txt"})).await;
     assert_eq!(read, ("one\n".to_owned(), false));
@@ -62,6 +62,12 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
     }
 }
 
+/// The id of the project that a conversation's workspace belongs to.
+pub(crate) async fn project_of(user: &User, workspace: &str) -> String {
+    let path = workspace.replace("/workspace/", "/conversations/");
+    user.get(&path).await.expect(200)["project_id"].as_str().unwrap().to_owned()
+}
+
 fn mount_of(workspace: &str) -> String {
     format!("/mcp/conversations/{}", workspace.rsplit('/').next().unwrap())
 }
@@ -77,7 +83,7 @@ async fn mcp_host_works_on_the_files_of_a_conversation(
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
     let mount = mount_of(&workspace);
-    let host = server.user_with("ann", &["--role", "agent"]);
+    let host = server.program("ann", "agent", &project_of(&ann, &workspace).await);
     ann.upload(&workspace, "data.csv", "1,2\n").await.expect(201);
 
     let read = call(&host, &mount, "read_file", json!({"path": "data.csv"})).await;
@@ -201,9 +207,15 @@ async fn only_hosts_of_the_owner_have_access(
 ) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let mount = match place {
-        "projects" => ann.project("shop").await.replace("/my/", "/mcp/"),
-        _ => mount_of(&ann.workspace().await),
+    let (mount, project) = match place {
+        "projects" => {
+            let project = ann.project("shop").await;
+            (project.replace("/my/", "/mcp/"), project)
+        }
+        _ => {
+            let workspace = ann.workspace().await;
+            (mount_of(&workspace), project_of(&ann, &workspace).await)
+        }
     };
     let nobodys = format!("/mcp/{place}/{}", Uuid::now_v7());
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
@@ -212,8 +224,8 @@ async fn only_hosts_of_the_owner_have_access(
     };
     for (user, expected) in [
         (&ann, 200),
-        (&server.user_with("ann", &["--role", "agent"]), 200),
-        (&server.user_with("ann", &["--role", "client"]), 403),
+        (&server.program("ann", "agent", &project), 200),
+        (&server.program("ann", "client", &project), 403),
         (&server.user("bob"), 404),
         (&server.user_with("ann", &["--tenant", "other"]), 404),
         (&server.user_with("root", &["--role", "admin"]), 404),

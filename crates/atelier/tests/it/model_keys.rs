@@ -9,6 +9,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
+use uuid::Uuid;
 
 const KEYS: &str = "/api/tenants/default/model-keys";
 const KEY: &str = "sk-tenant-0123456789abcdef";
@@ -49,8 +50,8 @@ async fn only_admins_see_or_change_a_key(#[values(Sqlite, Postgres)] backend: Ba
     let put = root.put(&openai, json!({"key": KEY})).await.expect(200);
     for other in [
         server.user("ann"),
-        server.user_with("root", &["--role", "client"]),
-        server.user_with("root", &["--role", "agent"]),
+        server.program("root", "client", &Uuid::now_v7().to_string()),
+        server.program("root", "agent", &Uuid::now_v7().to_string()),
         server.user_with("root", &["--tenant", "other", "--role", "admin"]),
     ] {
         for answer in [

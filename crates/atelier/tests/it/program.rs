@@ -120,6 +120,34 @@ async fn data_folder_and_secret_are_private() {
     assert_eq!(mode("secret.key"), 0o600);
 }
 
+/// On all addresses the printed link has a real one, and without TLS there is a warning.
+#[tokio::test]
+async fn public_address_without_tls_is_warned_about() {
+    const WARNING: &str = "without TLS";
+    let local = start(Sqlite).await;
+    assert!(!local.greeting().contains(WARNING), "{}", local.greeting());
+    for all in ["0.0.0.0:0", "[::]:0"] {
+        let server = build(Sqlite).with("LISTEN", all).start().await;
+        let greeting = server.greeting();
+        let bound = all.trim_end_matches('0');
+        assert!(greeting.contains(&format!("the server listens on {bound}")), "{greeting}");
+        assert!(greeting.contains(WARNING) && greeting.contains("--tls-cert"), "{greeting}");
+        let link = greeting.split_whitespace().find(|word| word.contains("#sign-in=")).unwrap();
+        assert!(!link.contains("0.0.0.0") && !link.contains("[::]"), "{link}");
+        // It leads to the server.
+        let page = server.http.get(link).send().await.unwrap();
+        assert_eq!(page.status(), 200);
+        server.user("ann").get("/auth/me").await.expect(200);
+    }
+    // Behind a proxy with TLS, people use the proxy's address.
+    let proxied = build(Sqlite)
+        .with("LISTEN", "0.0.0.0:0")
+        .with("SERVER__PUBLIC_URL", "https://atelier.example/");
+    let greeting = proxied.start().await.greeting();
+    assert!(!greeting.contains(WARNING), "{greeting}");
+    assert!(greeting.contains("https://atelier.example/#sign-in="), "{greeting}");
+}
+
 #[tokio::test]
 async fn two_servers_do_not_share_an_embedded_database() {
     let server = start(Sqlite).await;
@@ -131,21 +159,36 @@ async fn two_servers_do_not_share_an_embedded_database() {
 
 #[tokio::test]
 async fn token_command_needs_no_server_and_keeps_user_ids() {
+    const PROJECT: &str = "0198c6f0-0000-7000-8000-000000000001";
     let mut server = start(Sqlite).await;
     let (one, other) =
         (server.user("ann").claims(), server.user_with("ann", &["--tenant", "acme"]).claims());
     server.kill();
-    let again = server.user_with("ann", &["--role", "client", "--ttl", "1h"]).claims();
+    let again = server
+        .user_with("ann", &["--role", "client", "--project", PROJECT, "--ttl", "1h"])
+        .claims();
     assert_eq!(one["sub"], again["sub"]);
     assert_ne!(one["sub"], other["sub"]);
     assert_ne!(one["jti"], again["jti"]);
     assert_eq!((&again["role"], &other["tenant"]), (&json!("client"), &json!("acme")));
     assert_eq!(again["exp"].as_i64().unwrap() - again["iat"].as_i64().unwrap(), 3600);
 
-    let wrong = server.command(&["token", "--user", "ann", "--role", "king"]);
-    assert!(!wrong.status.success());
-    assert!(wrong.stdout.is_empty());
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("user, admin, client or agent"));
+    for (arguments, said) in [
+        (&["--role", "king"][..], "user, admin, client or agent"),
+        (&["--role", "agent"], "is for one project: name it with --project"),
+        (&["--role", "client"], "is for one project: name it with --project"),
+        (&["--project", PROJECT], "--project is for the roles client and agent"),
+        (&["--role", "agent", "--project", "nothing"], "ann has no project \"nothing\""),
+        (
+            &["--role", "client", "--project", PROJECT, "--conversation", PROJECT],
+            "is for the role agent",
+        ),
+    ] {
+        let wrong = server.command(&[&["token", "--user", "ann"], arguments].concat());
+        assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{arguments:?}");
+        let error = String::from_utf8_lossy(&wrong.stderr);
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
 }
 
 /// Flags override the environment, which overrides the file, which overrides defaults; secrets are

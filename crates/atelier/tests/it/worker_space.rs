@@ -370,13 +370,15 @@ async fn reset_stops_everything_immediately(#[values(Sqlite, Postgres)] backend:
 async fn only_the_owner_and_tenant_admins_can_reset(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let reset = format!("{}/worker-space/reset", ann.project("shop").await);
+    let project = ann.project("shop").await;
+    let (reset, id) =
+        (format!("{project}/worker-space/reset"), project.rsplit('/').next().unwrap());
     for (arguments, status) in [
         (&["--role", "admin"][..], 200),
         (&["--role", "user"], 404),
         (&["--role", "admin", "--tenant", "elsewhere"], 404),
-        (&["--role", "client"], 403),
-        (&["--role", "agent"], 403),
+        (&["--role", "client", "--project", id], 403),
+        (&["--role", "agent", "--project", id], 403),
     ] {
         let other = server.user_with("other", arguments);
         assert_eq!(other.post(&reset, Value::Null).await.status, status, "{arguments:?}");
@@ -545,7 +547,7 @@ async fn server_machine_and_agent_keep_to_their_parts(
     assert_eq!(desk.until(&read, "completed").await["result"]["content"], "mine");
 
     // An agent asks for a change, but cannot approve it.
-    let agent = server.user_with("ann", &["--role", "agent"]);
+    let agent = server.program("ann", "agent", &project);
     let params = json!({"path": "notes.txt", "content": "changed"});
     let call = json!({"tool_name": "write_file", "tool_params": params});
     let call = agent.post(&format!("{project}/tools/execute"), call).await.expect(200);
@@ -558,7 +560,7 @@ async fn server_machine_and_agent_keep_to_their_parts(
     assert_eq!(machine.read("notes.txt"), "changed");
 
     // The machine's token manages no server resources, and they outlive the machine.
-    let token = server.user_with("ann", &["--role", "client"]);
+    let token = server.program("ann", "client", &project);
     let agents = format!("{project}/agents");
     assert_eq!(token.post(&agents, json!({"name": "mole"})).await.status, 403);
     client.interrupt().await;

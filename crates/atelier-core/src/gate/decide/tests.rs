@@ -108,6 +108,7 @@ fn request(tool: &str, params: Value) -> NewCall {
         session_id: Some(CONVERSATION),
         task_id: None,
         asked_by: AskedBy::Owner,
+        requested_by: None,
     }
 }
 
@@ -294,6 +295,18 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
             permitting(sandboxed(), permission("git.commit")),
             Dispatched,
             &[UPDATED, UPDATED, SIGNAL],
+        ),
+        (
+            "a conversation's permission covers no token that only names the conversation",
+            rules(),
+            NewCall {
+                asked_by: AskedBy::Program,
+                requested_by: Some(TokenId(Uuid::from_u128(40))),
+                ..command("git commit -m x")
+            },
+            permitting(sandboxed(), permission("git.commit")),
+            PendingApproval,
+            &[UPDATED, REQUEST],
         ),
         (
             "no permission covers DENY",

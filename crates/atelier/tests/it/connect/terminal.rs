@@ -252,7 +252,7 @@ async fn client_token_cannot_approve() {
     let server = start(Sqlite).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let owner = desk.user.clone();
-    desk.user = server.user_with("ann", &["--role", "client"]);
+    desk.user = server.program("ann", "client", &desk.project);
     let mut robot = Person::sits_down(&machine, &desk, &server.url).await;
     desk.user = owner;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;

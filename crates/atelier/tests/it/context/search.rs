@@ -184,7 +184,10 @@ async fn client_tokens_cannot_read_memories(#[values(Sqlite, Postgres)] backend:
     let id =
         memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
     for (role, may_look) in [("client", false), ("agent", true), ("user", true)] {
-        let machine = memory.server.user_with("ann", &["--role", role]);
+        let machine = match role {
+            "user" => memory.server.user("ann"),
+            _ => memory.server.program("ann", role, &memory.project),
+        };
         let get = async |path: &str| {
             machine.get(&format!("{}{path}", memory.context)).await.status.as_u16()
         };
