@@ -16,12 +16,14 @@ pub mod identity;
 pub mod ids;
 pub mod isolation;
 pub mod json;
+pub mod mask;
 pub mod memory;
 pub mod name;
 pub mod path;
 pub mod plan;
 pub mod policy;
 pub mod project;
+pub mod remembered;
 pub mod task;
 pub mod terms;
 

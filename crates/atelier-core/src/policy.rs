@@ -52,6 +52,9 @@ const BUILTIN: [&str; 7] = [
     include_str!("policy/rules/refused.toml"),
 ];
 
+/// The part of a rule that says that git may show files which people are asked about.
+pub const HISTORY: &str = "history";
+
 /// Rules that apply only if the owner of a server allows them by name.
 const OPTIONAL: &str = include_str!("policy/rules/optional.toml");
 
@@ -362,6 +365,21 @@ impl Policy {
     /// files is valid as long as these patterns stay the same.
     pub fn guarded_globs(&self) -> Vec<String> {
         self.files.guarded_globs()
+    }
+
+    /// Whether the path is of a kind that people are asked about before it is read.
+    pub fn is_secret_file(&self, path: &str) -> bool {
+        self.files.class(path, Access::Read).is_some_and(|class| class.verdict > Verdict::Low)
+    }
+
+    /// Whether the rule that rated a call says that it may show secrets: because of the kind of a file,
+    /// or because git's history may hold such files. A kind that a server has added counts as well.
+    pub fn is_about_secrets(&self, rule: &str) -> bool {
+        rule.split_whitespace().any(|part| match part.strip_prefix("file.") {
+            Some(id) if matches!(id, "read" | "write" | "remove") => false,
+            Some(id) => self.files.guards(id).unwrap_or(true),
+            None => part == HISTORY,
+        })
     }
 
     /// Judges one path that a tool outside this catalog is about to use. The restrictions on that

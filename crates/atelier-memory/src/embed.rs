@@ -6,6 +6,7 @@ mod local;
 mod openai;
 
 use crate::{frequencies::Frequencies, settings::EmbedderSettings};
+use atelier_core::mask::masked;
 use local::Local;
 use openai::OpenAi;
 use std::sync::Arc;
@@ -112,12 +113,14 @@ impl Embedder {
         }
     }
 
-    /// The vector for a query; `None` if the text has no direction to search in.
+    /// The vector for a query; `None` if the text has no direction to search in. Keys in the query are
+    /// masked, as they are in stored texts, because the embedder may be a service.
     pub async fn embed_query(
         &self,
         text: &str,
         frequencies: &Frequencies,
     ) -> Result<Option<Vec<f32>>, EmbedError> {
+        let text = &*masked(text);
         match self {
             // A text of signs and stop words only becomes a vector of zeroes, which is equally near
             // to every other vector.

@@ -46,6 +46,7 @@ const FOREIGN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A lease lasts ten seconds and is renewed well before it expires.
 const LEASE_RENEWAL: Duration = Duration::from_secs(3);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+const MIN_SWEEP: Duration = Duration::from_millis(10);
 
 /// What was indexed in a collection since it was last flushed.
 #[derive(Debug, Clone)]
@@ -67,6 +68,7 @@ impl Memory {
             () = stop.cancelled() => {}
             () = self.run_indexing() => {}
             () = self.run_size_checks() => {}
+            () = self.run_clean_up() => {}
         }
         let unflushed: Vec<Collection> =
             self.unflushed().values().map(|unflushed| unflushed.collection.clone()).collect();
@@ -440,10 +442,26 @@ impl Memory {
         }
     }
 
+    /// Removes secrets from memories that older versions stored. Once all are clean it looks again
+    /// at the interval of the size checks, because a node of an older version may still be running.
+    async fn run_clean_up(&self) {
+        let mut pause = Duration::from_millis(250);
+        loop {
+            match self.inner.store.clean_memory().await {
+                Ok(true) => pause = Duration::from_millis(250),
+                Ok(false) => tokio::time::sleep(self.inner.settings.sweep.max(MIN_SWEEP)).await,
+                Err(error) => {
+                    tracing::warn!(%error, "memories of an older version cannot be cleaned at the moment");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                }
+            }
+        }
+    }
+
     /// Checks the sizes of the memories of all agents at the configured interval.
     async fn run_size_checks(&self) {
-        let mut checks =
-            tokio::time::interval(self.inner.settings.sweep.max(Duration::from_millis(10)));
+        let mut checks = tokio::time::interval(self.inner.settings.sweep.max(MIN_SWEEP));
         checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             checks.tick().await;

@@ -9,7 +9,8 @@ use crate::{
     search::{CANDIDATES, Hit, Query, SearchResults, finish, fuse, plain},
 };
 use atelier_core::{
-    AgentId, Event, Filter, Interaction, InteractionId, ScoreParts, SearchMode, memory::shortened,
+    AgentId, Event, Filter, Interaction, InteractionId, ScoreParts, SearchMode,
+    mask::masked_excerpt, memory::shortened,
 };
 use atelier_store::{CollectionState, Error as StoreError, Owned};
 use chrono::Utc;
@@ -263,7 +264,7 @@ impl Memory {
         }
         let event = Event::ContextRetrieved {
             agent_id: agent,
-            query: shortened(text, 200),
+            query: masked_excerpt(text, 200),
             interactions: retrieved.interactions.clone(),
             degraded: retrieved.degraded,
         };

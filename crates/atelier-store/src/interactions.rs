@@ -177,7 +177,7 @@ impl Store {
             select.push(")");
             select.build_query_as().fetch_all(c).await
         })?;
-        rows.into_iter().map(read_interaction).collect()
+        rows.into_iter().map(|row| Ok(self.clean(read_interaction(row)?))).collect()
     }
 
     /// A page of the interactions that match a filter, oldest first.
@@ -234,7 +234,8 @@ impl Store {
         {
             let interaction =
                 read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
-            page.interactions.push((interaction, read_vector(embedder, vector)?));
+            let vector = read_vector(embedder, vector)?;
+            page.interactions.push(self.clean_with_vector(interaction, vector));
         }
         Ok(page)
     }

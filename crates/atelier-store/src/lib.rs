@@ -39,6 +39,7 @@ mod files;
 mod gate;
 mod identity;
 mod interactions;
+mod memory_cleanup;
 mod messages;
 mod migrate;
 mod nodes;
@@ -85,7 +86,10 @@ pub use tasks::{
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use db::Db;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use writer::Tx;
 
 /// A cheap handle to the database, its writer and its feeds.
@@ -94,6 +98,8 @@ pub struct Store {
     db: Db,
     writer: writer::Writer,
     feeds: Arc<feed::Feeds>,
+    /// Whether it is known that no interaction of an older version is left to clean.
+    memory_is_clean: Arc<AtomicBool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +171,7 @@ impl Store {
         let feeds = Arc::new(feed::Feeds::default());
         let writer = writer::Writer::start(&db, feeds.clone());
         feed::listen(&db, &feeds);
-        Ok(Self { db, writer, feeds })
+        Ok(Self { db, writer, feeds, memory_is_clean: Arc::default() })
     }
 
     /// Checks that the database answers, for `/ready` and `doctor`.

@@ -11,7 +11,7 @@ use crate::{
 };
 use atelier_core::{
     Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
-    PlanStatus, Task, TaskId, TaskKind, TaskStatus, Usage,
+    PlanStatus, Task, TaskId, TaskKind, TaskStatus, Usage, remembered::KnownSecrets,
 };
 use uuid::Uuid;
 
@@ -169,7 +169,7 @@ async fn accept_message(
     let mut rows = PendingRows::default();
     rows.plans.extend(plan.clone());
     rows.touched.insert(sent.session, message.created_at);
-    add_message(&mut rows, owned, message.clone());
+    add_message(&mut rows, owned, message.clone(), &KnownSecrets::default());
     let lease = start_or_queue(group, &mut rows, owned, &task, load, node);
     Ok((AcceptedMessage { message, task, plan, leases: lease.into_iter().collect() }, rows))
 }
@@ -196,8 +196,14 @@ pub(crate) async fn check_conversation(
     Ok((archived, QueueLoad::read(group, queue, (waiting, running, config))?))
 }
 
-pub(crate) fn add_message(rows: &mut PendingRows, owned: &Owned, message: Message) {
+/// Adds a message to its conversation, and to its agent's memory without the secrets in it.
+pub(crate) fn add_message(
+    rows: &mut PendingRows,
+    owned: &Owned,
+    message: Message,
+    secrets: &KnownSecrets,
+) {
     rows.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.for_event() });
-    remember_message(rows, owned, &message);
+    remember_message(rows, owned, &message, secrets);
     rows.messages.push(message);
 }

@@ -26,6 +26,7 @@ macro_rules! migrations {
             12 "0012_begun_tasks",
             16 "0016_sessions",
             17 "0017_requested_by",
+            20 "0020_secrets_in_memory",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

@@ -117,7 +117,9 @@ impl Store {
                     let interaction = read_interaction((
                         id, kind, text, success, error, at, task, session, metadata,
                     ))?;
-                    IndexChange::Add { seq, interaction, vector: read_vector(embedder, vector)? }
+                    let stored = read_vector(embedder, vector)?;
+                    let (interaction, vector) = self.clean_with_vector(interaction, stored);
+                    IndexChange::Add { seq, interaction, vector }
                 }
                 _ => IndexChange::Remove(InteractionId(id)),
             };

@@ -10,7 +10,7 @@ use crate::{
     events::PendingEvent,
     feed::Wakeup,
     rows::{
-        calls::{write_audit, write_calls, write_grants},
+        calls::{write_audit, write_calls, write_grants, write_withheld_calls},
         interactions::{PendingInteraction, PreparedInteraction, write_interactions},
         messages::{touch_conversations, write_messages},
         tasks::{TaskWrite, settle_call, write_plans, write_steps, write_tasks},
@@ -40,6 +40,8 @@ pub(crate) struct PendingRows {
     pub(crate) audit: Vec<(ProjectId, Audit)>,
     /// The task of each call that was settled, once for each call.
     pub(crate) settled_calls: Vec<TaskId>,
+    /// Calls whose results may hold secrets, and the conversations that have seen them.
+    pub(crate) withheld_calls: Vec<(CallId, ConversationId)>,
     pub(crate) at_commit: CommitRows,
 }
 
@@ -82,6 +84,7 @@ impl PendingRows {
             grants,
             audit,
             settled_calls,
+            withheld_calls,
             at_commit,
         } = later;
         self.plans.extend(plans);
@@ -93,6 +96,7 @@ impl PendingRows {
         self.grants.extend(grants);
         self.audit.extend(audit);
         self.settled_calls.extend(settled_calls);
+        self.withheld_calls.extend(withheld_calls);
         self.at_commit.append(at_commit);
     }
 
@@ -107,6 +111,7 @@ impl PendingRows {
         write_calls(conn, self.calls).await?;
         write_grants(conn, self.grants).await?;
         write_audit(conn, self.audit).await?;
+        write_withheld_calls(conn, self.withheld_calls).await?;
         for task in self.settled_calls {
             if let Some((owner, queue)) = settle_call(conn, task).await? {
                 at_commit.wakeups.push(Wakeup::Queue(owner, queue));

@@ -9,12 +9,13 @@ use crate::{
         json, new_id, now, page, read_record,
         tasks::{TaskRow, queue_of, read_task},
     },
-    tasks::{self, StoppedTask, TaskLease, insert_task, save_task},
+    tasks::{self, AnswerOrigin, StoppedTask, TaskLease, insert_task, save_task},
 };
 use atelier_core::{
     AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan,
     PlanId, PlanStatus, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
     plan::{ProposedTask, advance, fail_dependants, order},
+    remembered::KnownSecrets,
     task::Step,
 };
 use std::collections::BTreeMap;
@@ -343,7 +344,7 @@ pub(crate) async fn task_ended(
     owned: &Owned,
     id: PlanId,
     ended: &Task,
-    model: Option<String>,
+    origin: AnswerOrigin,
 ) -> Result<()> {
     let mut plan = lock_plan(tx, owned.project, id).await?;
     if plan.status.is_settled() {
@@ -352,7 +353,7 @@ pub(crate) async fn task_ended(
     match ended.kind {
         // A planner's task ends here only if it failed.
         TaskKind::Plan | TaskKind::Answer => {
-            tasks::add_answer(&mut tx.rows, owned, ended, model);
+            tasks::add_answer(&mut tx.rows, owned, ended, origin);
             plan.error = ended.error.clone();
             let status = match ended.status {
                 TaskStatus::Completed => PlanStatus::Completed,
@@ -370,7 +371,7 @@ pub(crate) async fn task_ended(
             };
             save_changed(tx, owned, changed.iter().map(|&n| &work[n])).await?;
             if work.iter().all(|task| task.status.is_settled()) {
-                conclude(tx, owned, &mut plan, &work, model).await?;
+                conclude(tx, owned, &mut plan, &work, origin).await?;
             }
             Ok(())
         }
@@ -384,14 +385,14 @@ async fn conclude(
     owned: &Owned,
     plan: &mut Plan,
     work: &[Task],
-    model: Option<String>,
+    origin: AnswerOrigin,
 ) -> Result<()> {
     let succeeded = work.iter().any(|task| task.status == TaskStatus::Completed);
     if work.len() == 1 || !succeeded {
         let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else {
             return Ok(());
         };
-        tasks::add_answer(&mut tx.rows, owned, task, model);
+        tasks::add_answer(&mut tx.rows, owned, task, origin);
         plan.error = task.error.clone();
         let status = if succeeded { PlanStatus::Completed } else { PlanStatus::Failed };
         return end(tx, owned, plan, status).await;
@@ -436,7 +437,7 @@ async fn end_with_tasks(
         plan_id: Some(plan.id),
         created_at: now(),
     };
-    add_message(&mut tx.rows, owned, message);
+    add_message(&mut tx.rows, owned, message, &KnownSecrets::default());
     plan.error = Some(why.clone());
     // The plan ends before its tasks, so that the end of a task does not start others.
     end(tx, owned, plan, status).await?;

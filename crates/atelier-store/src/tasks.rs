@@ -34,6 +34,7 @@ use atelier_core::{
     event::TaskCall,
     gate::{GateRules, NewCall},
     policy::verdict::Verdict,
+    remembered::KnownSecrets,
     task::{Step, StepCall},
 };
 use std::sync::Arc;
@@ -86,6 +87,14 @@ pub struct AbandonedUsage {
 pub struct TaskAnswer {
     pub text: String,
     pub model: Option<String>,
+}
+
+/// Where an answer comes from.
+#[derive(Default)]
+pub(crate) struct AnswerOrigin {
+    model: Option<String>,
+    /// What was read of secret files in the conversation: the answer may quote it.
+    secrets: KnownSecrets,
 }
 
 /// Writes a task that this node runs. Fails if the lease is lost. A task that goes back to its
@@ -205,7 +214,7 @@ async fn finish_deferred(
     lease: &TaskLease,
     task: Task,
     step: Option<Step>,
-    model: Option<String>,
+    origin: AnswerOrigin,
     next: Option<NodeId>,
 ) -> Result<(Option<NodeId>, PendingRows)> {
     let owned = &lease.owned;
@@ -215,8 +224,8 @@ async fn finish_deferred(
         rows.emit(owned.project, owned.owner, &usage_event(&task, step));
     }
     rows.wake(Wakeup::Work(task.id.0));
-    remember_task(&mut rows, owned, &task);
-    add_answer(&mut rows, owned, &task, model);
+    remember_task(&mut rows, owned, &task, &origin.secrets);
+    add_answer(&mut rows, owned, &task, origin);
     rows.emit(owned.project, owned.owner, &end_event(&task));
     if let Some(step) = step {
         // The step is new: a step in the journal is counted in the task's record, and the model was
@@ -327,12 +336,13 @@ impl Store {
         outcome: Result<TaskAnswer, TaskFailure>,
         next: Option<NodeId>,
     ) -> Result<Vec<TaskLease>> {
-        let mut model = None;
+        let secrets = self.secrets_shown_in(task.session_id).await?;
+        let mut origin = AnswerOrigin { model: None, secrets };
         match outcome {
             Ok(answer) => {
                 task.status = TaskStatus::Completed;
                 task.result = Some(answer.text);
-                model = answer.model;
+                origin.model = answer.model;
             }
             Err(failure) => {
                 task.status = TaskStatus::Failed;
@@ -345,7 +355,7 @@ impl Store {
             let (owned, queue) = (lease.owned.clone(), lease.queue());
             let finished = self.write_deferred(owned.owner, None, move |group| {
                 Box::pin(
-                    async move { finish_deferred(group, &lease, task, step, model, next).await },
+                    async move { finish_deferred(group, &lease, task, step, origin, next).await },
                 )
             });
             return match finished.await? {
@@ -356,7 +366,7 @@ impl Store {
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 end_leased(tx, &lease, &task, step.as_ref()).await?;
-                report_end(tx, &lease.owned, &task, model).await?;
+                report_end(tx, &lease.owned, &task, origin).await?;
                 lease_or_wake(tx, &lease.owned, lease.queue(), next).await
             })
         })
@@ -441,30 +451,25 @@ fn end_event(task: &Task) -> Event {
 
 /// Reports that a task has ended: with an event, in its agent's memory, and to its plan or, if it
 /// has none, with an answer in the conversation.
-async fn report_end(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
+async fn report_end(tx: &mut Tx, owned: &Owned, task: &Task, origin: AnswerOrigin) -> Result<()> {
     tx.wake(Wakeup::Work(task.id.0));
-    remember_task(&mut tx.rows, owned, task);
+    remember_task(&mut tx.rows, owned, task, &origin.secrets);
     let event = end_event(task);
     match task.plan_id {
         None => {
-            add_answer(&mut tx.rows, owned, task, model);
+            add_answer(&mut tx.rows, owned, task, origin);
             tx.emit(owned.project, owned.owner, &event);
             Ok(())
         }
         Some(plan) => {
             tx.emit(owned.project, owned.owner, &event);
-            plans::task_ended(tx, owned, plan, task, model).await
+            plans::task_ended(tx, owned, plan, task, origin).await
         }
     }
 }
 
 /// Adds the outcome of a task to the conversation.
-pub(crate) fn add_answer(
-    rows: &mut PendingRows,
-    owned: &Owned,
-    task: &Task,
-    model: Option<String>,
-) {
+pub(crate) fn add_answer(rows: &mut PendingRows, owned: &Owned, task: &Task, origin: AnswerOrigin) {
     let content = match (&task.result, &task.error) {
         (Some(result), _) => result.clone(),
         (None, Some(error)) if task.status == TaskStatus::Cancelled => {
@@ -484,12 +489,12 @@ pub(crate) fn add_answer(
         attachments: Vec::new(),
         agent_id: task.agent_id,
         agent_name: task.agent_name.clone(),
-        model,
+        model: origin.model,
         usage: Some(task.usage),
         cost: (task.cost > 0.0).then_some(task.cost),
         task_id: Some(task.id),
         plan_id: task.plan_id,
         created_at: now(),
     };
-    add_message(rows, owned, message);
+    add_message(rows, owned, message, &origin.secrets);
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod problems;
 mod risk;
 mod scenarios;
+mod security;
 mod settings;
 mod source;
 

@@ -1,7 +1,10 @@
-//! Logs and traces.
+//! Logs and traces. Values that look like keys are masked in both.
+
+mod masking;
 
 use crate::config::TelemetrySettings;
 use anyhow::{Context, Result};
+use masking::{MaskedLogs, MaskedSpans};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
@@ -62,6 +65,7 @@ fn begin(
     let filter = filter.with_context(|| {
         format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)")
     })?;
+    let writer = MaskedLogs(writer);
     let logs = if std::io::stderr().is_terminal() {
         tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).boxed()
     } else {
@@ -87,5 +91,8 @@ fn exporter(endpoint: &str) -> Result<SdkTracerProvider> {
         .build()
         .with_context(|| format!("cannot send traces to {endpoint}"))?;
     let resource = Resource::builder().with_service_name("atelier").build();
-    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(MaskedSpans(exporter))
+        .with_resource(resource)
+        .build())
 }

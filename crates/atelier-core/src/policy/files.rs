@@ -146,6 +146,12 @@ impl FileRules {
         globs
     }
 
+    /// Whether people are asked before files of this kind are read; `None` if there is no such kind.
+    pub(super) fn guards(&self, id: &str) -> Option<bool> {
+        let class = self.classes.iter().find(|class| class.id == id)?;
+        Some(class.applies_to(Access::Read) && class.verdict > Verdict::Low)
+    }
+
     /// The strictest class of a path that applies to this access.
     pub(super) fn class(&self, relative: &str, access: Access) -> Option<&FileClass> {
         let mut strictest: Option<usize> = None;

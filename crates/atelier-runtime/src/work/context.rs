@@ -81,7 +81,9 @@ impl AgentServices {
             _ => match serde_json::from_value::<Add>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
-                    let note = NewInteraction::new(InteractionType::AgentResponse, asked.text)
+                    let secrets = self.store.secrets_shown_in(lease.task.session_id).await?;
+                    let text = secrets.mask(&asked.text);
+                    let note = NewInteraction::new(InteractionType::AgentResponse, text)
                         .of_task(lease.task.id)
                         .of_session(lease.task.session_id)
                         .with("note", true);

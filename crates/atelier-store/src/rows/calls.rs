@@ -5,7 +5,7 @@ use crate::{
     rows::{json, new_id, write_rows},
 };
 use atelier_core::{
-    CallId, ProjectId,
+    CallId, ConversationId, ProjectId,
     gate::{Audit, GatedCall, Grant},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -100,5 +100,21 @@ pub(crate) async fn write_audit(
             row.push_bind(new_id()).push_bind(project.0).push_bind(json(&audit));
         },
         ""
+    )
+}
+
+/// Records which conversations have seen results that may hold secrets.
+pub(crate) async fn write_withheld_calls(
+    conn: &mut Conn,
+    calls: Vec<(CallId, ConversationId)>,
+) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        calls,
+        "INSERT INTO withheld_calls (call_id, session_id) ",
+        |row, (call, session)| {
+            row.push_bind(call.0).push_bind(session.0);
+        },
+        " ON CONFLICT (call_id) DO NOTHING"
     )
 }

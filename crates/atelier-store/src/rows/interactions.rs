@@ -8,7 +8,10 @@ use crate::{
         json, new_id, now, rows_at_once,
     },
 };
-use atelier_core::{AgentId, InteractionId, NewInteraction, ProjectId, UserId, terms::terms};
+use atelier_core::{
+    AgentId, InteractionId, NewInteraction, ProjectId, UserId, remembered::without_secrets,
+    terms::terms,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
@@ -24,8 +27,8 @@ pub struct AddedInteractions {
     pub new: usize,
 }
 
-/// A new interaction with its id and search terms. Finding the terms of a long text takes time, so
-/// it is done before a transaction and not in it.
+/// A new interaction with its id and search terms, and without values that look like keys. Masking a
+/// long text and finding its terms takes time, so it is done before a transaction and not in it.
 pub(crate) struct PreparedInteraction {
     id: InteractionId,
     new: NewInteraction,
@@ -33,15 +36,22 @@ pub(crate) struct PreparedInteraction {
 }
 
 impl PreparedInteraction {
-    pub(crate) fn new(mut new: NewInteraction) -> Self {
+    pub(crate) fn new(new: NewInteraction) -> Self {
+        let mut new = without_secrets(new);
         // PostgreSQL stores no NUL in a text.
         for text in [Some(&mut new.text), new.error_details.as_mut()].into_iter().flatten() {
             *text = text.replace('\0', "\u{fffd}");
         }
-        let mut terms = terms(&new.text);
-        terms.truncate(MAX_TERMS);
+        let terms = search_terms(&new.text);
         Self { id: new.id.unwrap_or_else(|| InteractionId(new_id())), new, terms }
     }
+}
+
+/// The terms that a text is found by.
+pub(crate) fn search_terms(text: &str) -> Vec<String> {
+    let mut terms = terms(text);
+    terms.truncate(MAX_TERMS);
+    terms
 }
 
 /// An interaction that an agent of a project is to remember.
@@ -166,10 +176,10 @@ async fn insert_batch(
 }
 
 /// An interaction by its number, its agent and its search terms.
-type TermsRow<'w> = (i64, AgentId, &'w [String]);
+pub(crate) type TermsRow<'w> = (i64, AgentId, &'w [String]);
 
 /// Makes interactions searchable by their terms.
-async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Result<()> {
+pub(crate) async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -236,16 +246,27 @@ pub(crate) async fn insert_outbox(conn: &mut Conn, lines: &[(AgentId, Uuid)]) ->
 
 /// Deletes interactions by their numbers, with their vectors and search terms.
 pub(crate) async fn delete_interactions(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
+    delete_search_data(conn, seqs).await?;
+    delete_from(conn, seqs, &[("interactions", "seq")]).await
+}
+
+/// Deletes what searches know of interactions: their vectors and search terms.
+pub(crate) async fn delete_search_data(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
     let terms_key = if matches!(conn, Conn::Lite(_)) { "rowid" } else { "seq" };
+    delete_from(conn, seqs, &[("interaction_vectors", "seq"), ("interaction_terms", terms_key)])
+        .await
+}
+
+async fn delete_from(
+    conn: &mut Conn,
+    seqs: &[i64],
+    tables: &[(&'static str, &'static str)],
+) -> Result<()> {
     for seqs in seqs.chunks(500) {
-        for (table, key) in [
-            ("interaction_vectors", "seq"),
-            ("interaction_terms", terms_key),
-            ("interactions", "seq"),
-        ] {
+        for (table, key) in tables {
             on!(&mut *conn, |c| {
                 let mut delete = sqlx::QueryBuilder::new("DELETE FROM ");
-                delete.push(table).push(" WHERE ").push(key).push(" IN (");
+                delete.push(*table).push(" WHERE ").push(*key).push(" IN (");
                 let mut list = delete.separated(", ");
                 for seq in seqs {
                     list.push_bind(*seq);

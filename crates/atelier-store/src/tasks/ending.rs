@@ -1,6 +1,6 @@
 //! Stopping tasks, and resuming them.
 
-use super::{StoppedTask, lock_task, report_end, save_task};
+use super::{AnswerOrigin, StoppedTask, lock_task, report_end, save_task};
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
@@ -186,7 +186,7 @@ pub(crate) async fn stop(
     task.error = Some(why);
     task.completed_at = Some(now());
     save_task(tx, task).await?;
-    report_end(tx, owned, task, None).await?;
+    report_end(tx, owned, task, AnswerOrigin::default()).await?;
     tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));
     Ok(StoppedTask { task: task.id, calls })
 }

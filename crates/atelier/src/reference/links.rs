@@ -8,7 +8,7 @@ use std::path::Path;
 fn links_between_documents_lead_somewhere() {
     let root = repository();
     let mut documents = Vec::new();
-    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] {
         let path = root.join(name);
         documents.push((path.clone(), std::fs::read_to_string(path).expect("a document")));
     }

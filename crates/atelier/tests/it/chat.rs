@@ -6,6 +6,7 @@ mod demo;
 mod kills;
 mod own_files;
 mod plans;
+mod secrets;
 mod terminal;
 mod tools;
 

@@ -6,6 +6,7 @@ mod engine;
 mod files;
 mod kills;
 mod search;
+mod upgrade;
 mod work;
 
 use crate::build;

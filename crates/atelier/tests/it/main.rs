@@ -49,6 +49,11 @@ fn print_config(environment: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A caller with a role token of this user.
+fn role_token(server: &Server, user: &str, role: &str, _project: &str) -> User {
+    server.user_with(user, &["--role", role])
+}
+
 /// Creates a conversation of the project at this path.
 async fn conversation(user: &User, project: &str) -> Uuid {
     let body = json!({"project_id": project.rsplit('/').next()});
