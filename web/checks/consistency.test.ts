@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { en } from "../src/i18n/en.ts";
 import { ja } from "../src/i18n/ja.ts";
 import { ru } from "../src/i18n/ru.ts";
+import { splitInvisible } from "../src/ui/invisibleCharacters.ts";
 
 type Text = string | Partial<Record<Intl.LDMLPluralRule, string>>;
 const LANGUAGES: Record<string, Record<string, Text>> = { en, ru, ja };
@@ -55,4 +56,24 @@ test("font sizes are tokens", () => {
     found.map(({ path }) => path),
     [],
   );
+});
+
+test("characters that cannot be seen are shown by their code point", () => {
+  const shown = (text: string, prose = false) =>
+    splitInvisible(text, prose)
+      .map((piece) => (piece.invisible ? `⟨${piece.text}⟩` : piece.text))
+      .join("");
+  const hidden =
+    "\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u180e\u2003\u200b\u200d\u200e\u202e\u202f\u2060\u2065\u2800\u3000\u3164\ufe0f\ufeff\uffa0\ufff9\u{e0041}\u{e0100}\u001b\u2215";
+  for (const character of hidden) {
+    const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+    assert.equal(shown(`a${character}b`), `a⟨U+${code}⟩b`);
+  }
+  for (const plain of ["", "naïve café\n\t", "Привет, мир", "日本語、", "x – y … “z”", "👍"])
+    assert.equal(shown(plain), plain);
+  assert.equal(
+    shown(".\u0435nv p\u0430th \u0430\u043d\u0430"),
+    ".⟨U+0435⟩nv p⟨U+0430⟩th \u0430\u043d\u0430",
+  );
+  assert.equal(shown("10\u202f% \u3000❤\ufe0f\u202e", true), "10\u202f% \u3000❤\ufe0f⟨U+202E⟩");
 });

@@ -89,6 +89,8 @@ problem_codes! {
     AskedAnew = "asked_anew", 409;
     /// The tool call was sent to another machine.
     NotYourCall = "not_your_call", 409;
+    /// A machine with this id is connected with another token.
+    ClientTaken = "client_taken", 409;
     /// The tool call already has another result.
     ResultDiffers = "result_differs", 409;
     /// The conversation is archived and accepts no messages.

@@ -1,10 +1,9 @@
 //! What `atelier connect` prints at its start: the folder, the project, and the sandbox of this
 //! machine.
 
-use crate::{
-    local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules, screen::visible,
-};
+use crate::{local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules};
 use atelier_api::tools::ServerPolicy;
+use atelier_core::visible::visible;
 
 pub(crate) fn banner(
     local: &LocalWorkspace,

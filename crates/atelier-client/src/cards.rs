@@ -5,13 +5,14 @@ use crate::{
     error::{Error, Result},
     keyboard::{ESCAPE, Keyboard},
     project::ProjectApi,
-    screen::{Screen, argv, summary, visible, wrapped},
+    screen::{Screen, argv, summary, wrapped},
 };
 use atelier_api::{clients::Client as MachineInfo, work::PlanDetails};
 use atelier_core::{
     CallId, PlanId, PlanStatus, TaskKind,
-    gate::{CallStatus, GatedCall, GrantScope},
+    gate::{CallStatus, GatedCall, GrantScope, LOCAL_GIT},
     policy::verdict::Verdict,
+    visible::visible,
 };
 use chrono::{DateTime, Utc};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -35,8 +36,6 @@ enum Question {
     Plan(PlanId),
 }
 
-const KEYS: &str = "[y] approve  [s] allow class  [a] trust agent  [n] reject  [q] quit ";
-const NO_AGENT_KEYS: &str = "[y] approve  [s] allow class  [n] reject  [q] quit ";
 const ASK_REASON: &str = "Reason for the agent (Enter rejects, Esc goes back): ";
 const CONFIRM: &str = "Press a again to confirm. ";
 const PLAN_KEYS: &str = "[y] run the plan  [n] reject  [q] quit ";
@@ -73,18 +72,18 @@ impl Card {
         }
     }
 
-    fn keys(&self) -> &'static str {
+    fn keys(&self) -> String {
         self.subject.keys()
     }
 }
 
 impl Subject {
-    fn keys(&self) -> &'static str {
-        match self {
-            Subject::Call(call) if call.agent_id.is_none() => NO_AGENT_KEYS,
-            Subject::Call(_) => KEYS,
-            Subject::Plan(_) => PLAN_KEYS,
-        }
+    /// The keys that answer the card. A permission is offered only if it can be given.
+    fn keys(&self) -> String {
+        let Subject::Call(call) = self else { return PLAN_KEYS.to_owned() };
+        let git = if call.is_local_git() { "[g] allow local git  " } else { "" };
+        let agent = if call.agent_id.is_some() { "[a] trust agent  " } else { "" };
+        format!("[y] approve  [s] allow class  {git}{agent}[n] reject  [q] quit ")
     }
 }
 
@@ -186,7 +185,7 @@ impl Cards {
         match &self.card {
             Some(card) if card.question() == Question::Call(id) => {
                 let prompt = match &card.mode {
-                    Mode::Choosing => card.keys().to_owned(),
+                    Mode::Choosing => card.keys(),
                     Mode::Confirming => CONFIRM.to_owned(),
                     Mode::Reason(reason) => format!("{ASK_REASON}{}", visible(reason)),
                 };
@@ -230,7 +229,7 @@ impl Cards {
                     self.screen.raw(&text);
                     tokio::time::sleep(KEY_DELAY).await;
                     while keys.try_recv().is_ok() {}
-                    self.screen.raw(subject.keys());
+                    self.screen.raw(&subject.keys());
                     let fully_shown = match &subject {
                         Subject::Call(call) => diff_lines(call).count() <= MAX_LINES,
                         Subject::Plan(_) => true,
@@ -301,7 +300,7 @@ impl Cards {
             "execute_command" => {
                 row("command", &argv(params));
                 row("folder", text("cwd").unwrap_or("."));
-                row("network", if call.network { "yes" } else { "no" });
+                row("network", &network(call));
                 row("sandbox", machine.map_or("unknown: no machine is connected", sandbox));
             }
             "move_file" => {
@@ -316,6 +315,9 @@ impl Cards {
         }
         row("reason", &format!("{} (rule {})", call.reason, call.rule));
         row("[s] allows", &call.class_in_words());
+        if call.is_local_git() {
+            row("[g] allows", LOCAL_GIT);
+        }
         if let Some(approval) = &call.approval {
             row(
                 "expires",
@@ -374,7 +376,7 @@ impl Cards {
         if let ('v', Some(Card { subject: Subject::Call(call), mode: Mode::Choosing, .. })) =
             (key, &self.card)
         {
-            let keys = self.card.as_ref().map_or("", Card::keys);
+            let keys = self.card.as_ref().map(Card::keys).unwrap_or_default();
             let (whole, reminder) = (self.changes(call, usize::MAX), self.reminder(call));
             self.screen.raw(&format!("\n{whole}{reminder}{keys}"));
             self.card.iter_mut().for_each(|card| card.fully_shown = true);
@@ -415,7 +417,7 @@ impl Cards {
                 self.screen.raw(&format!("\nNothing was decided. {keys}"));
             }
             // People can approve only what they have seen.
-            (Mode::Choosing, 'y' | 's' | 'a') if !card.fully_shown => {
+            (Mode::Choosing, 'y' | 's' | 'g' | 'a') if !card.fully_shown => {
                 self.screen.raw(&format!("\nTo see the whole change, press v first. {keys}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
@@ -436,13 +438,17 @@ impl Cards {
         let Some(Card { subject: Subject::Call(call), mode, .. }) = &mut self.card else { return };
         match key {
             's' => self.decide(Some(GrantScope::Class), None).await,
+            'g' if call.is_local_git() => self.decide(Some(GrantScope::LocalGit), None).await,
             'a' if call.agent_id.is_some() => {
                 *mode = Mode::Confirming;
                 let warning = "this call runs now. All later calls of this agent in this \
                                conversation up to MEDIUM run without your approval.";
                 self.screen.raw(&format!("\nWarning: {warning} {CONFIRM}"));
             }
-            'a' => self.screen.raw(&format!("\nThis call has no agent. {NO_AGENT_KEYS}")),
+            'a' => {
+                let keys = self.card.as_ref().map(Card::keys).unwrap_or_default();
+                self.screen.raw(&format!("\nThis call has no agent. {keys}"));
+            }
             _ => {}
         }
     }
@@ -466,6 +472,9 @@ impl Cards {
             Some(_) if plan => "approved; the plan runs",
             Some(GrantScope::Once) => "approved once",
             Some(GrantScope::Class) => "approved; this class is allowed in this conversation",
+            Some(GrantScope::LocalGit) => {
+                "approved; local git commands are allowed in this conversation"
+            }
             Some(GrantScope::Agent) => {
                 "approved; this agent is trusted up to MEDIUM in this conversation"
             }
@@ -503,6 +512,16 @@ pub(crate) fn expires_soon(expires_at: DateTime<Utc>) -> String {
 /// The lines of the diff. Carriage returns at their ends are part of the content.
 fn diff_lines(call: &GatedCall) -> impl Iterator<Item = &str> {
     call.preview.iter().flat_map(|preview| preview.diff.split_terminator('\n'))
+}
+
+/// Whether the command gets network access, and which addresses it names.
+fn network(call: &GatedCall) -> String {
+    let named: Vec<&str> = call.class.destinations.iter().map(String::as_str).collect();
+    match (call.network, named.is_empty()) {
+        (true, false) => format!("yes: {}", named.join(", ")),
+        (true, true) => "yes".to_owned(),
+        (false, _) => "no".to_owned(),
+    }
 }
 
 /// What the machine says about its sandbox.

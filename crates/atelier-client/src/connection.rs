@@ -19,6 +19,7 @@ use crate::{
     state::State,
     token,
 };
+use atelier_api::ProblemCode;
 use atelier_core::{
     CallId, Event, FailureCode, Role,
     gate::{CallStatus, GatedCall, LINK},
@@ -188,6 +189,10 @@ impl Connection {
             let why = match ended {
                 Ok(()) => "the connection was lost".to_owned(),
                 Err(error) if error.is_temporary() => error.full_message(),
+                // An earlier process with another token. Its lease runs out soon.
+                Err(Error::Refused(problem)) if problem.code == ProblemCode::ClientTaken => {
+                    problem.detail
+                }
                 Err(error) if error.status() == Some(404) => return Err(Error::ProjectDeleted),
                 Err(error) => return Err(error),
             };
@@ -298,7 +303,9 @@ impl Connection {
                 tool_params,
                 digest,
                 risk_level,
+                class,
                 base_checksum,
+                preview_digest,
                 network,
                 timeout: _,
             }) if client_id == client.machine.client => client.start(DispatchedCall {
@@ -308,7 +315,9 @@ impl Connection {
                 tool_params: self.full_params(tool_id, tool_params).await?,
                 digest,
                 risk_level,
+                class,
                 base_checksum,
+                preview_digest,
                 network,
             }),
             Ok(Event::ToolApprovalRequest {

@@ -1,12 +1,13 @@
 //! A call that the server has dispatched to this machine, and the last check before it runs.
 
-use crate::{journal::Key, local_workspace::LocalWorkspace};
+use crate::{diff, journal::Key, local_workspace::LocalWorkspace};
 use atelier_core::{
     CallId, FailureCode,
-    digest::CallDigest,
+    digest::{CallDigest, PreviewDigest},
     gate::{GatedCall, ToolOutcome},
     policy::{
         call::ToolCall,
+        class::CallClass,
         verdict::{Judgement, Verdict},
     },
 };
@@ -22,21 +23,27 @@ pub(crate) struct DispatchedCall {
     pub(crate) tool_params: Value,
     pub(crate) digest: Option<CallDigest>,
     pub(crate) risk_level: Verdict,
-    /// For a write with a preview: checksum of the file that the preview was made from, or `None`
-    /// if there was no file.
+    /// Everything that was known about the call when it was approved. Older servers do not tell.
+    pub(crate) class: CallClass,
+    /// For a call with a preview: checksum of what the preview was made from, or `None` if there
+    /// was no file.
     pub(crate) base_checksum: Option<Option<String>>,
+    /// Digest of the preview that a person approved.
+    pub(crate) preview_digest: Option<PreviewDigest>,
     pub(crate) network: bool,
 }
 
 impl From<GatedCall> for DispatchedCall {
     fn from(call: GatedCall) -> Self {
         Self {
+            preview_digest: call.shown(),
             tool_id: call.tool_id,
             attempt: call.attempt,
             tool_name: call.tool_name,
             tool_params: call.tool_params,
             digest: call.digest,
             risk_level: call.risk_level,
+            class: call.class,
             base_checksum: call.preview.map(|preview| preview.base_checksum),
             network: call.network,
         }
@@ -54,7 +61,7 @@ impl DispatchedCall {
             Some(None) => Expect::Absent,
             Some(Some(checksum)) => Expect::Checksum(checksum),
         };
-        Approval { up_to: self.risk_level, expect }
+        Approval { up_to: self.risk_level, class: self.class.clone(), expect }
     }
 
     /// Judges the call again on this machine, where links in paths can be resolved.
@@ -64,7 +71,8 @@ impl DispatchedCall {
         up_to: Verdict,
     ) -> Result<ToolCall, ToolOutcome> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
-        if self.digest != Some(CallDigest::of(&call)) {
+        let digest = CallDigest::of(&call);
+        if self.digest != Some(digest) {
             return Err(ToolOutcome::failed(
                 FailureCode::DigestMismatch,
                 "the call is not the one that was approved",
@@ -75,13 +83,46 @@ impl DispatchedCall {
             return Err(local.refused(&call, judgement));
         }
         check_risk_limit(up_to, judgement.verdict)?;
+        // The user is asked again, now with what this machine found beyond what was approved.
+        if !self.approval().allows(&judgement) {
+            let more = judgement.class.findings.difference(&self.class.findings);
+            let more: Vec<&str> = more
+                .chain(judgement.class.destinations.difference(&self.class.destinations))
+                .map(String::as_str)
+                .collect();
+            let reason = format!(
+                "This machine found more about the call than was approved: {}. {}",
+                more.join(", "),
+                judgement.reason
+            );
+            return Err(ToolOutcome::refused(&Judgement { reason, ..judgement }));
+        }
         // The user is asked again, now with the information that the call needs the network.
         if judgement.network && judgement.verdict > Verdict::Low && !self.network {
             let reason =
                 "The call needs network access, which the approval did not mention.".to_owned();
             return Err(ToolOutcome::refused(&Judgement { reason, ..judgement }));
         }
+        self.check_preview(local, &call, digest)?;
         Ok(call)
+    }
+
+    /// Compares what was shown with what this machine would show. They differ if the files have
+    /// changed, or if somebody showed something else than the call would do.
+    fn check_preview(
+        &self,
+        local: &LocalWorkspace,
+        call: &ToolCall,
+        digest: CallDigest,
+    ) -> Result<(), ToolOutcome> {
+        let Some(shown) = self.preview_digest else { return Ok(()) };
+        match diff::is_shown(&local.tools(), call, digest, shown) {
+            true => Ok(()),
+            false => Err(ToolOutcome::failed(
+                FailureCode::Stale,
+                "what this call would change is not what was shown, so it needs approval again",
+            )),
+        }
     }
 }
 
@@ -116,7 +157,9 @@ mod tests {
             tool_name: tool.to_owned(),
             tool_params: params,
             risk_level,
+            class: CallClass::default(),
             base_checksum: None,
+            preview_digest: None,
             network: true,
         };
         let code = |signal: &DispatchedCall, up_to| {

@@ -37,4 +37,3 @@ pub use credentials::{Credentials, server_address};
 pub use error::{Error, Result};
 pub use local_workspace::LocalWorkspace;
 pub use rules::ClientRules;
-pub use screen::visible;

@@ -4,11 +4,8 @@ use crate::{backoff::Backoff, calls::Client, diff, dispatched_call, screen::summ
 use atelier_api::tools::{PreviewFailed, PreviewReport, PreviewShown};
 use atelier_core::{
     CallId, FailureCode,
-    gate::{CallFailure, CallRating, ToolOutcome},
-    policy::{
-        call::ToolCall,
-        verdict::{Judgement, Verdict},
-    },
+    gate::{CallFailure, CallPreview, CallRating, ToolOutcome},
+    policy::verdict::Verdict,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -77,18 +74,11 @@ impl Client {
             return Err(refused(ToolOutcome::refused(&judgement)));
         }
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
-        let preview = self.local.tools().preview(&call);
+        let preview = diff::preview(&self.local.tools(), &call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
-        let preview = preview
+        let CallPreview { base_checksum, diff } = preview
             .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
-        let path = match &call {
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => path.as_str(),
-            _ => "",
-        };
-        let diff = diff::unified(path, &preview);
-        let Judgement { verdict, rule, reason, network, .. } = judgement;
-        let rating = Some(CallRating { verdict, rule, reason, network });
-        let (client_id, base_checksum) = (self.machine.client, preview.base_checksum);
-        Ok(PreviewShown { client_id, base_checksum, diff, rating })
+        let rating = Some(CallRating::from(judgement));
+        Ok(PreviewShown { client_id: self.machine.client, base_checksum, diff, rating })
     }
 }

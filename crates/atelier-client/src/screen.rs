@@ -1,6 +1,6 @@
 //! Output to the terminal: one line for each thing that happens, and cards for approvals.
 
-use atelier_core::path::is_unprintable;
+use atelier_core::visible::visible;
 use chrono::Local;
 use serde_json::Value;
 use std::{
@@ -148,25 +148,6 @@ fn print(output: OutputStream, text: &str) {
     }
 }
 
-/// Escapes control characters and invisible characters, so that text by an agent cannot move the
-/// cursor, change colours or reverse the direction of text.
-pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' => shown.push(c),
-            c if c.is_control() => shown.extend(c.escape_default()),
-            // Allowed in names but invisible, so they could hide a difference.
-            '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{e0000}'..='\u{e0fff}' => {
-                shown.extend(c.escape_unicode());
-            }
-            c if is_unprintable(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
 /// Splits text into parts that fit into the given columns. If the terminal wrapped the line, the
 /// rest would begin at the left edge and could look like output of this program. Non-ASCII
 /// characters count as two columns wide.
@@ -223,14 +204,6 @@ pub(crate) fn argv(params: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(visible("a\u{1b}[2Jb\rc\u{202e}d\te"), "a\\u{1b}[2Jb\\rc\\u{202e}d\te");
-        for hidden in ['\u{ad}', '\u{61c}', '\u{200d}', '\u{2028}', '\u{fff9}', '\u{e0041}'] {
-            assert_eq!(visible(&hidden.to_string()), hidden.escape_unicode().to_string());
-        }
-    }
 
     #[test]
     fn long_lines_are_wrapped() {

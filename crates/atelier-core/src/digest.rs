@@ -1,7 +1,7 @@
 //! Digests of calls. A digest covers everything that a call would act with, so it identifies
 //! exactly what was approved.
 
-use crate::policy::call::ToolCall;
+use crate::{gate::CallPreview, policy::call::ToolCall};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
@@ -81,8 +81,24 @@ impl CallDigest {
     }
 }
 
-/// Hashes the canonical form of a call. The length of a text comes before the text, so that no two
-/// sequences of values have the same bytes.
+/// SHA-256 of what a person was shown before they approved a call: the call, the checksum of what
+/// it was shown against, and every byte of the preview. The machine that runs the call computes it
+/// again from its own files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
+#[serde(transparent)]
+pub struct PreviewDigest(CallDigest);
+
+impl PreviewDigest {
+    pub fn of(call: CallDigest, preview: &CallPreview) -> Self {
+        let mut form = CanonicalForm(Sha256::new());
+        form.text("atelier preview 1").text(&call.to_string());
+        form.maybe(preview.base_checksum.as_deref()).text(&preview.diff);
+        Self(CallDigest(form.0.finalize().into()))
+    }
+}
+
+/// Length before content, so that no two sequences run together into the same bytes.
 struct CanonicalForm(Sha256);
 
 impl CanonicalForm {
@@ -181,7 +197,30 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_differ_have_different_digests() {
+    fn a_preview_is_bound_to_its_call_its_base_and_its_text() {
+        let call = digest("write_file", json!({"path": "a", "content": "x"}));
+        let other = digest("write_file", json!({"path": "a", "content": "y"}));
+        let preview = |base: Option<&str>, diff: &str| CallPreview {
+            base_checksum: base.map(str::to_owned),
+            diff: diff.to_owned(),
+        };
+        let digests: HashSet<PreviewDigest> = [
+            (call, preview(None, "+x")),
+            (call, preview(Some(""), "+x")),
+            (call, preview(Some("c"), "+x")),
+            (call, preview(None, "+y")),
+            (other, preview(None, "+x")),
+        ]
+        .iter()
+        .map(|(call, preview)| PreviewDigest::of(*call, preview))
+        .collect();
+        assert_eq!(digests.len(), 5);
+        let one = PreviewDigest::of(call, &preview(None, "+x"));
+        assert_eq!(serde_json::from_value::<PreviewDigest>(json!(one)).ok(), Some(one));
+    }
+
+    #[test]
+    fn whatever_differs_shows() {
         let calls = [
             ("execute_command", json!({"command": "git", "args": ["add", "a b"]})),
             ("execute_command", json!({"command": "git", "args": ["add", "a", "b"]})),

@@ -4,9 +4,9 @@ use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile,
     ConversationId, FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task,
     TaskId, Usage,
-    digest::CallDigest,
+    digest::{CallDigest, PreviewDigest},
     gate::{CallFailure, CallPreview, CallStatus, Grant},
-    policy::verdict::Verdict,
+    policy::{class::CallClass, verdict::Verdict},
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -104,6 +104,8 @@ pub enum Event {
         risk_level: Verdict,
         rule: String,
         reason: String,
+        #[serde(default)]
+        class: CallClass,
         network: bool,
         preview: Option<CallPreview>,
         digest: Option<CallDigest>,
@@ -132,8 +134,10 @@ pub enum Event {
         digest: Option<CallDigest>,
         /// The risk that was approved. The client runs nothing that it rates higher.
         risk_level: Verdict,
-        /// For a write with a preview: the checksum of the file that was shown, or null if there
-        /// was no file.
+        /// What was approved: the client runs nothing that it finds more about.
+        #[serde(default)]
+        class: CallClass,
+        /// For a call with a preview: the checksum of what was shown, or null if there was no file.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
@@ -141,6 +145,10 @@ pub enum Event {
         )]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         base_checksum: Option<Option<String>>,
+        /// Digest of the preview that was approved: the client runs the call only if its own
+        /// preview has the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preview_digest: Option<PreviewDigest>,
         network: bool,
         timeout: Option<u32>,
     },

@@ -16,18 +16,22 @@ pub use decide::{
     AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
 };
 pub use outcome::{OutcomeFailure, PolicyRefusal, ToolOutcome};
-pub use permission::{Grant, GrantScope, covering_grant};
+pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, TokenId,
     UserId,
-    digest::CallDigest,
+    digest::{CallDigest, PreviewDigest},
     failure::FailureCode,
-    policy::verdict::{Judgement, Verdict},
+    policy::{
+        class::CallClass,
+        verdict::{Judgement, Verdict},
+    },
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// The state of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,14 +129,16 @@ impl ApprovalStatus {
     }
 }
 
-/// What a write would change, as the machine computed it.
+/// What a call would change, as the machine found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CallPreview {
-    /// Checksum of the file that the diff was made from; `None` if the file does not exist yet.
+    /// Checksum of the file that the diff was made from; `None` if the file does not exist yet. For
+    /// a folder or link that is deleted or moved, a digest of what it is.
     pub base_checksum: Option<String>,
-    /// Unified diff against the file on the user's machine.
+    /// Unified diff against the file on the user's machine. What is deleted or moved is described
+    /// first.
     pub diff: String,
 }
 
@@ -147,6 +153,16 @@ pub struct CallRating {
     pub reason: String,
     #[serde(default)]
     pub network: bool,
+    /// Everything that the machine found. Older machines tell only the rule.
+    #[serde(default)]
+    pub class: CallClass,
+}
+
+impl From<Judgement> for CallRating {
+    fn from(judgement: Judgement) -> Self {
+        let Judgement { verdict, rule, reason, network, class, .. } = judgement;
+        Self { verdict, rule, reason, network, class }
+    }
 }
 
 /// The question to a person, and their answer.
@@ -164,6 +180,9 @@ pub struct CallApproval {
     /// The machine that would have run the call when the question was asked or, if none was
     /// connected then, when it was approved.
     pub client_id: Option<ClientId>,
+    /// Digest of the preview that the person was shown.
+    #[serde(default)]
+    pub preview_digest: Option<PreviewDigest>,
     pub scope: Option<GrantScope>,
     /// Why the person rejected the call.
     pub reason: Option<String>,
@@ -181,10 +200,12 @@ pub struct GatedCall {
     pub tool_params: Value,
     pub status: CallStatus,
     pub risk_level: Verdict,
-    /// The rule that gave `risk_level`. Permissions for a class of calls name the class by this
-    /// rule.
+    /// The rule that decided about the risk.
     pub rule: String,
     pub reason: String,
+    /// What a permission for calls like this one covers.
+    #[serde(default)]
+    pub class: CallClass,
     pub network: bool,
     /// How long a command may run, in seconds.
     pub timeout: Option<u32>,
@@ -289,6 +310,7 @@ impl GatedCall {
             risk_level: judgement.verdict,
             rule: judgement.rule.clone(),
             reason: judgement.reason.clone(),
+            class: judgement.class.clone(),
             network: judgement.network,
             timeout: judgement.timeout,
             requires_approval: judgement.verdict.needs_approval(),
@@ -313,16 +335,12 @@ impl GatedCall {
         }
     }
 
-    /// The class that the call belongs to, described for people.
-    pub fn class_in_words(&self) -> String {
-        let (what, about) = self.rule.split_once(' ').unwrap_or((&self.rule, ""));
-        let what = what.replace('.', " ");
-        let what = match about.split_once("file.") {
-            _ if about.is_empty() => format!("every “{what}”"),
-            Some(("", kind)) => format!("every “{what}” on files of the kind “{kind}”"),
-            _ => format!("every “{what}” that is asked about because of “{about}”"),
-        };
-        format!("{what}, in this project and this session")
+    /// The class that the call belongs to. Calls that older versions stored have only their rule.
+    pub fn class(&self) -> Cow<'_, CallClass> {
+        match self.class.findings.is_empty() {
+            true => Cow::Owned(CallClass::of(&*self.rule)),
+            false => Cow::Borrowed(&self.class),
+        }
     }
 
     /// Whether an `agent` token with this session may read what the call was about and what came of
@@ -350,9 +368,25 @@ impl GatedCall {
         self
     }
 
-    /// Whether the call writes a file, so that the machine can show a preview of the change.
-    pub fn changes_a_file(&self) -> bool {
-        matches!(self.tool_name.as_str(), "write_file" | "edit_file")
+    /// The class that the call belongs to, for people.
+    pub fn class_in_words(&self) -> String {
+        format!("{}, in this project and this session", self.class().in_words())
+    }
+
+    /// Whether a permission for all local git commands can be given with this call, and covers it.
+    pub fn is_local_git(&self) -> bool {
+        self.class.local_git && self.risk_level == Verdict::Medium && !self.network
+    }
+
+    /// Digest of the preview that the call was approved with. The machine that runs the call
+    /// computes its own, and does not run it if they differ.
+    pub fn shown(&self) -> Option<PreviewDigest> {
+        self.preview.as_ref().and(self.approval.as_ref())?.preview_digest
+    }
+
+    /// Whether the machine can show what the call would change.
+    pub fn has_preview(&self) -> bool {
+        matches!(self.tool_name.as_str(), "write_file" | "edit_file" | "delete_file" | "move_file")
     }
 }
 

@@ -26,6 +26,7 @@ pub mod project;
 pub mod remembered;
 pub mod task;
 pub mod terms;
+pub mod visible;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use chat::{Message, MessageRole};

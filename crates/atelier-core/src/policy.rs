@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod catalog;
+pub mod class;
 mod command;
 mod config;
 mod examples;
@@ -226,10 +227,9 @@ impl Policy {
                     .as_ref()
                     .and_then(|glob| self.files.class(glob.as_str(), Access::Read))
                 {
-                    Some(class) => judgement.stricter(Judgement {
-                        rule: format!("grep file.{}", class.id),
-                        ..class.judgement("the files searched")
-                    }),
+                    Some(class) => {
+                        judgement.stricter(class.judgement("the files searched").about(tool))
+                    }
                     None => judgement,
                 }
             }
@@ -272,9 +272,8 @@ impl Policy {
     ) -> Judgement {
         match self.files.class(path.relative(), access) {
             Some(class) => {
-                let found = class.judgement(path.as_str());
-                let rule = format!("{} {}", judgement.rule, found.rule);
-                judgement.stricter(Judgement { rule, ..found })
+                let found = class.judgement(path.as_str()).about(judgement.subject());
+                judgement.stricter(found)
             }
             None => judgement,
         }

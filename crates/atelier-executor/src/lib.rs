@@ -5,6 +5,7 @@
 
 mod beneath;
 mod cancel;
+mod described;
 mod entries;
 mod error;
 mod glob;
@@ -21,6 +22,7 @@ mod workspace;
 mod write;
 
 pub use cancel::Cancel;
+pub use described::Described;
 pub use entries::Info;
 pub use error::{Error, Result};
 pub use glob::Glob;

@@ -18,7 +18,8 @@ use atelier_core::gate::ToolOutcome;
 use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
-use atelier_core::policy::verdict::Verdict;
+use atelier_core::policy::class::CallClass;
+use atelier_core::policy::verdict::{Judgement, Verdict};
 use serde_json::json;
 
 pub use judge::Preview;
@@ -52,19 +53,30 @@ pub struct Tools<'a> {
 pub struct Approval {
     /// The strictest verdict that may run. LOW if nobody was asked.
     pub up_to: Verdict,
-    /// For a write: the state of the file that the preview was based on.
+    /// Everything that was known about the call then. Empty if only the verdict counts.
+    pub class: CallClass,
+    /// For a write: the file it was shown against.
     pub expect: Expect,
 }
 
 impl Approval {
     /// The approval of a call about which nobody was asked.
     pub fn none() -> Self {
-        Self { up_to: Verdict::Low, expect: Expect::Anything }
+        Self { up_to: Verdict::Low, class: CallClass::default(), expect: Expect::Anything }
     }
 
     /// The approval of a call that a person makes directly.
     pub fn full() -> Self {
-        Self { up_to: Verdict::High, expect: Expect::Anything }
+        Self { up_to: Verdict::High, class: CallClass::default(), expect: Expect::Anything }
+    }
+
+    /// Whether a call that is judged like this is within what was allowed: it is no more dangerous,
+    /// and nothing more was found about it.
+    pub fn allows(&self, judgement: &Judgement) -> bool {
+        let known = self.class.findings.is_empty() || self.class.covers(&judgement.class);
+        judgement.verdict != Verdict::Deny
+            && judgement.verdict <= self.up_to
+            && (judgement.verdict < self.up_to || known)
     }
 }
 
@@ -74,7 +86,7 @@ impl Tools<'_> {
     pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolOutcome {
         let judged = self.judge_whole(call);
         let judgement = &judged.judgement;
-        if judgement.verdict == Verdict::Deny || judgement.verdict > approval.up_to {
+        if !approval.allows(judgement) {
             return ToolOutcome::refused(judgement);
         }
         match self.run(call, judged, &approval.expect, cancel) {
@@ -146,10 +158,12 @@ impl Tools<'_> {
             }
             ToolCall::GetFileInfo { path } => answer::info(path.as_str(), &ws.info(path)?),
             ToolCall::MoveFile { source, destination } => {
+                self.as_shown(source, expect)?;
                 ws.move_entry(source, destination, false)?;
                 fields(json!({ "source": source.as_str(), "destination": destination.as_str() }))
             }
             ToolCall::DeleteFile { path } => {
+                self.as_shown(path, expect)?;
                 let deleted = ws.delete(path, false)?;
                 fields(json!({ "path": path.as_str(), "deleted": deleted }))
             }
@@ -157,8 +171,25 @@ impl Tools<'_> {
         })
     }
 
-    /// What a file must be like if the caller has read it before. If the file differs already, the
-    /// caller is told. If it changes between this check and the write, the write fails.
+    /// Checks that what is moved or deleted is what was shown.
+    fn as_shown(&self, path: &WorkspacePath, expect: &Expect) -> Result<()> {
+        let expected = match expect {
+            Expect::Anything => return Ok(()),
+            Expect::Absent => "",
+            Expect::Checksum(expected) => expected,
+        };
+        let found = self.describe(path)?.checksum;
+        match found == expected {
+            true => Ok(()),
+            false => {
+                let path = path.as_str().to_owned();
+                Err(Error::Stale { path, expected: expected.to_owned(), found })
+            }
+        }
+    }
+
+    /// What to expect of a file that has to be as the caller has read it. That it is not is the
+    /// caller's to know; that it changes between here and the write is found out there.
     fn unchanged(
         &self,
         path: &WorkspacePath,

@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 
 use atelier_core::policy::verdict::Verdict;
-use atelier_executor::{Approval, Expect, detect_isolation};
+use atelier_executor::{Approval, detect_isolation};
 use common::{Fixture, approved, git};
 use serde_json::json;
 
@@ -123,7 +123,7 @@ fn what_git_remembers_is_asked_about() {
         &["log", "-p", "--follow", "a.txt"],
         &["ls-files"],
     ] {
-        let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything };
+        let medium = Approval { up_to: Verdict::Medium, ..Approval::none() };
         let result = approved(&f, "execute_command", git(args), &medium);
         let shown = json!(result).to_string();
         assert!(!shown.contains("SECRET-"), "{args:?}: {shown}");

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 
 use atelier_core::gate::ToolOutcome;
 use atelier_core::policy::verdict::Verdict;
-use atelier_executor::{Approval, Expect, Preview, checksum, detect_isolation};
+use atelier_executor::{Approval, Described, Expect, Kind, Preview, checksum, detect_isolation};
 use common::{Fixture, approved, parse};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn writing_needs_its_approval_and_reports_what_is_on_disk() {
         (&json!(false), &json!("approval_required"), &json!("MEDIUM"))
     );
     assert!(!f.path("new.txt").exists());
-    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Absent };
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Absent, ..Approval::none() };
     let written = json_of(&approved(&f, "write_file", write, &medium));
     assert_eq!(
         (&written["size"], &written["checksum"], &written["created"]),
@@ -84,14 +84,14 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
         json!({ "path": "notes.txt", "edits": [{ "old_text": "notes", "new_text": "ideas" }] });
     let call = parse(&f, "edit_file", edit.clone());
     let shown = f.tools().preview(&call).unwrap().unwrap();
-    let expected = Preview {
+    let expected = Preview::Write {
         base_checksum: Some(checksum(b"notes\n")),
         before: Some("notes\n".into()),
         after: "ideas\n".into(),
     };
     assert_eq!(shown, expected);
-    let approval =
-        Approval { up_to: Verdict::Medium, expect: Expect::Checksum(shown.base_checksum.unwrap()) };
+    let expect = Expect::Checksum(shown.base_checksum().unwrap().to_owned());
+    let approval = Approval { up_to: Verdict::Medium, expect, ..Approval::none() };
     f.put("notes.txt", "changed meanwhile: notes\n");
     assert_eq!(
         approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code.as_str(),
@@ -104,8 +104,78 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
     let new = parse(&f, "write_file", json!({ "path": "x.txt", "content": "x" }));
     assert_eq!(
         f.tools().preview(&new).unwrap().unwrap(),
-        Preview { base_checksum: None, before: None, after: "x".into() }
+        Preview::Write { base_checksum: None, before: None, after: "x".into() }
     );
+}
+
+#[test]
+fn what_is_deleted_or_moved_is_what_was_shown() {
+    let f = Fixture::new();
+    f.put("src/a.txt", "one\ntwo\n");
+    f.put("src/deep/b.txt", "b");
+    f.put("src/.env", "KEY=SECRET-42");
+    f.put("src/x.bin", "a\0b");
+    symlink("a.txt", f.path("src/link")).unwrap();
+    let shown = |tool: &str, params: Value| f.tools().preview(&parse(&f, tool, params));
+    let entry = |tool: &str, params: Value| match shown(tool, params).unwrap().unwrap() {
+        Preview::Entry(there) => there,
+        other => panic!("{other:?}"),
+    };
+    let file = Described {
+        kind: Kind::File,
+        size: 8,
+        text: Some("one\ntwo\n".into()),
+        entries: Vec::new(),
+        target: None,
+        checksum: checksum(b"one\ntwo\n"),
+    };
+    let delete = json!({ "path": "src/a.txt" });
+    let moved = json!({ "source": "src/a.txt", "destination": "src/c.txt" });
+    assert_eq!(entry("delete_file", delete.clone()), file);
+    assert_eq!(entry("move_file", moved.clone()), file);
+    let folder = entry("move_file", json!({ "source": "src/deep", "destination": "src/wide" }));
+    assert_eq!(
+        (folder.kind, folder.size, folder.entries),
+        (Kind::Directory, 1, vec!["b.txt".to_owned()])
+    );
+    let link = entry("delete_file", json!({ "path": "src/link" }));
+    assert_eq!((link.kind, link.target.as_deref()), (Kind::Symlink, Some("a.txt")));
+    // The content of a secret is not put into a preview, and what is not text is only described.
+    for (path, size) in [("src/.env", 13), ("src/x.bin", 3)] {
+        let there = entry("delete_file", json!({ "path": path }));
+        assert_eq!((there.size, there.text), (size, None), "{path}");
+    }
+    // Nobody is asked about what cannot be done.
+    for (tool, params, code) in [
+        ("delete_file", json!({ "path": "src/none" }), "not_found"),
+        ("delete_file", json!({ "path": "src/deep" }), "directory_not_empty"),
+        (
+            "move_file",
+            json!({ "source": "src/a.txt", "destination": "src/x.bin" }),
+            "already_exists",
+        ),
+        ("move_file", json!({ "source": "src/a.txt", "destination": "no/c.txt" }), "not_found"),
+    ] {
+        assert_eq!(
+            shown(tool, params.clone()).unwrap_err().code().as_str(),
+            code,
+            "{tool} {params}"
+        );
+    }
+    let approval = Approval {
+        up_to: Verdict::High,
+        expect: Expect::Checksum(file.checksum),
+        ..Approval::none()
+    };
+    for (tool, params) in [("delete_file", &delete), ("move_file", &moved)] {
+        f.put("src/a.txt", "changed meanwhile");
+        let stale = approved(&f, tool, params.clone(), &approval);
+        assert_eq!(stale.failure.unwrap().code.as_str(), "stale", "{tool}");
+        assert_eq!(fs::read_to_string(f.path("src/a.txt")).unwrap(), "changed meanwhile");
+        f.put("src/a.txt", "one\ntwo\n");
+        assert!(approved(&f, tool, params.clone(), &approval).success(), "{tool}");
+        assert!(!f.path("src/a.txt").exists());
+    }
 }
 
 #[test]

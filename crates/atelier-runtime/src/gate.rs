@@ -11,6 +11,7 @@ mod upkeep;
 mod waiting;
 
 pub use limits::CallUsage;
+pub use machines::Machine;
 pub use people::Decision;
 
 use crate::{Error, Result};

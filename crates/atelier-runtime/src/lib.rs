@@ -15,7 +15,7 @@ mod space;
 mod spaces;
 mod work;
 
-pub use gate::{CallUsage, Decision, Gate, GateSettings};
+pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
 pub use model_keys::ModelKeys;
 pub use requests::TrackedRequest;

@@ -133,6 +133,7 @@ impl Error {
                 S::NotFound => C::NotFound,
                 S::NameTaken => C::NameTaken,
                 S::OtherTenant => C::OtherTenant,
+                S::ClientTaken => C::ClientTaken,
                 S::Sql(_) | S::Commit(_) | S::Closed => C::StoreUnavailable,
                 S::Precondition => C::PreconditionFailed,
                 S::PathTaken(_) | S::FileThere(_) => C::PathTaken,

@@ -7,7 +7,7 @@ use crate::{
     rows::{database_time, from_json, json, read_record},
 };
 use atelier_core::{
-    Client, ClientId, Event, ProjectId,
+    Client, ClientId, Event, ProjectId, TokenId,
     gate::{GateInput, GateRules, GatedCall},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -16,6 +16,10 @@ use uuid::Uuid;
 
 /// How long a machine may be silent before the next machine takes over.
 pub const CLIENT_LEASE: TimeDelta = TimeDelta::seconds(30);
+
+/// What is known about an id that a machine registers with: its project, the token that holds it,
+/// until when, and whether that machine has fallen silent.
+type Held = (Uuid, Option<Uuid>, DateTime<Utc>, bool);
 
 /// How a machine disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +32,14 @@ pub enum Disconnect {
 
 impl Store {
     /// Stores a connected machine, or that it is still connected, and sends the calls that wait for
-    /// a machine. Unless the machine resumes its connection, the permissions of the last connection
-    /// end.
+    /// a machine. The registration belongs to `token`: while the machine is connected, no other
+    /// token can replace it. Unless the machine resumes its connection, the permissions of the last
+    /// connection end.
     pub async fn connect_client(
         &self,
         owned: &Owned,
         client: Client,
+        token: TokenId,
         resumed: bool,
         rules: Arc<GateRules>,
     ) -> Result<Client> {
@@ -43,14 +49,34 @@ impl Store {
                 let time = tx.time().await?;
                 let fresh =
                     Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
-                // An id that a machine of another project has is not found here.
-                let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, \
-                     lease_until)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7)
-                     ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5, \
-                     lease_until = $7
-                     WHERE clients.project_id = $2 RETURNING connected_at"
+                let held: Option<Held> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT project_id, token, lease_until, silent FROM clients WHERE id = $1"
+                )
+                .bind(fresh.id.0)
+                .fetch_optional(c)
+                .await)?;
+                let same = match held {
+                    // An id that a machine of another project has is not found here.
+                    Some((project, ..)) if project != owned.project.0 => {
+                        return Err(Error::NotFound);
+                    }
+                    Some((_, holder, ..)) if holder.is_none_or(|holder| holder == token.0) => true,
+                    Some((_, _, lease_until, _)) if lease_until > time => {
+                        return Err(Error::ClientTaken);
+                    }
+                    Some(_) => false,
+                    None => false,
+                };
+                let still = held.filter(|(.., silent)| same && !silent).is_some();
+                let row: (DateTime<Utc>,) = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "INSERT INTO clients
+                         (id, project_id, root, os, isolation, connected_at, lease_until, token,
+                          silent)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $10)
+                     ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5,
+                         lease_until = $7, token = $8, silent = $10,
+                         connected_at = CASE WHEN $9 THEN clients.connected_at ELSE $6 END
+                     RETURNING connected_at"
                 )
                 .bind(fresh.id.0)
                 .bind(owned.project.0)
@@ -59,11 +85,13 @@ impl Store {
                 .bind(json(&fresh.isolation))
                 .bind(time)
                 .bind(fresh.lease_until)
-                .fetch_optional(c)
+                .bind(token.0)
+                .bind(still)
+                .bind(false)
+                .fetch_one(c)
                 .await)?;
-                let (connected_at,) = row.ok_or(Error::NotFound)?;
-                let client = Client { connected_at, ..fresh };
-                if !resumed {
+                let client = Client { connected_at: row.0, ..fresh };
+                if !(resumed && same) {
                     end_session(tx, &owned, client.id.0).await?;
                 }
                 if client.connected_at == time {
@@ -78,11 +106,30 @@ impl Store {
         .await
     }
 
+    /// Checks that the machine was registered with this token, or with one that it was renewed
+    /// from. To any other token the machine does not exist.
+    pub async fn check_client(&self, owned: &Owned, id: ClientId, token: TokenId) -> Result<()> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(bool,)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT TRUE FROM clients WHERE id = $1 AND project_id = $2
+             AND (token IS NULL OR token = $3)",
+            )
+            .bind(id.0)
+            .bind(owned.project.0)
+            .bind(token.0)
+            .fetch_optional(c)
+            .await
+        })?;
+        row.map(|_| ()).ok_or(Error::NotFound)
+    }
+
     /// Extends a machine's lease, and sends the calls that wait for a machine.
     pub async fn renew_client(
         &self,
         owned: &Owned,
         id: ClientId,
+        token: TokenId,
         rules: Arc<GateRules>,
     ) -> Result<DateTime<Utc>> {
         let owned = owned.clone();
@@ -90,11 +137,13 @@ impl Store {
             Box::pin(async move {
                 let until = tx.time().await? + CLIENT_LEASE;
                 let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3"
+                    "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3
+                     AND (token IS NULL OR token = $4) AND NOT silent"
                 )
                 .bind(until)
                 .bind(id.0)
                 .bind(owned.project.0)
+                .bind(token.0)
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected()))?;
@@ -108,9 +157,9 @@ impl Store {
         .await
     }
 
-    /// Removes a machine, so that the next one takes over. If the machine asked for it, the
-    /// permissions of its connection end; a machine that is only silent may come back. Not found if
-    /// its lease was renewed since.
+    /// Removes a machine, so that the next one takes over. If a person or the machine asked for it,
+    /// the permissions of its connection end; a machine that is only silent may come back. Not
+    /// found if its lease was renewed since.
     pub async fn remove_client(
         &self,
         owned: &Owned,
@@ -122,19 +171,29 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                let removed: u64 = on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until \
-                     <= $4)"
-                )
-                .bind(id.0)
-                .bind(owned.project.0)
-                .bind(how == Disconnect::Requested)
-                .bind(time)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected())
-                })?;
+                let removed: u64 = match how {
+                    Disconnect::Requested => on!(&mut tx.conn, |c| sqlx::query(
+                        "DELETE FROM clients WHERE id = $1 AND project_id = $2"
+                    )
+                    .bind(id.0)
+                    .bind(owned.project.0)
+                    .execute(c)
+                    .await
+                    .map(|done| done.rows_affected()))?,
+                    Disconnect::LeaseExpired => on!(&mut tx.conn, |c| {
+                        sqlx::query(
+                        "UPDATE clients SET silent = $3
+                             WHERE id = $1 AND project_id = $2 AND NOT silent AND lease_until <= $4"
+                    )
+                    .bind(id.0)
+                    .bind(owned.project.0)
+                    .bind(true)
+                    .bind(time)
+                    .execute(c)
+                    .await
+                    .map(|done| done.rows_affected())
+                    })?,
+                };
                 if removed == 0 {
                     return Err(Error::NotFound);
                 }
@@ -156,7 +215,7 @@ impl Store {
             sqlx::query_as(
             "SELECT c.id, p.id, p.user_id, p.tenant_id FROM clients c JOIN projects p ON p.id = \
              c.project_id
-             WHERE c.lease_until <= $1 LIMIT 256"
+             WHERE c.lease_until <= $1 AND NOT c.silent LIMIT 256"
         )
         .bind(time)
         .fetch_all(c)

@@ -173,22 +173,26 @@ impl Store {
         Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 
-    /// Removes settled calls that were made before `calls`, permissions from before then whose
-    /// session is over, and audit records from before `audit`.
+    /// Removes settled calls that were made before `calls`, machines that were last heard of before
+    /// then, permissions from before then whose session is over, and audit records from before
+    /// `audit`.
     pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
-        let (first, audit) = (first_id(calls), first_id(audit));
+        let (first, audit, before) = (first_id(calls), first_id(audit), calls);
         let mut conn = self.db.connect().await?;
         let owners: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
             sqlx::query_as(concat!(
                 "SELECT id, user_id FROM projects p
                  WHERE EXISTS (SELECT 1 FROM tool_calls t
                                WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
+                    OR EXISTS (SELECT 1 FROM clients c
+                               WHERE c.project_id = p.id AND c.silent AND c.lease_until < $3)
                     OR EXISTS (SELECT 1 FROM grants WHERE project_id = p.id AND id < $1 AND ",
                 session_is_over!(),
                 ") OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
             ))
             .bind(first)
             .bind(audit)
+            .bind(before)
             .fetch_all(c)
             .await
         })?;
@@ -209,6 +213,14 @@ impl Store {
                             .execute(&mut *c)
                             .await?
                             .rows_affected();
+                            sqlx::query(
+                                "DELETE FROM clients WHERE project_id = $1 AND silent
+                                 AND lease_until < $2",
+                            )
+                            .bind(project)
+                            .bind(before)
+                            .execute(&mut *c)
+                            .await?;
                             sqlx::query(concat!(
                                 "DELETE FROM grants WHERE project_id = $1 AND id < $2 AND ",
                                 session_is_over!()

@@ -111,6 +111,11 @@ pub enum Error {
     #[error("this user belongs to another tenant")]
     OtherTenant,
     #[error(
+        "a machine with this id is connected with another token: disconnect it, or wait until it has \
+         been silent for 30 seconds"
+    )]
+    ClientTaken,
+    #[error(
         "the database has schema {found}, this version of Atelier knows schema {known} at most: \
          it was last used by a newer version; run that one, or restore an older backup"
     )]

@@ -1,11 +1,12 @@
 //! `atelier check`: shows how the rules rate a call, and why. Nothing runs.
 
 use anyhow::{Context, Result};
-use atelier_client::{LocalWorkspace, visible};
+use atelier_client::LocalWorkspace;
 use atelier_core::{
     FailureCode,
     path::Roots,
     policy::{Policy, verdict::Judgement},
+    visible::visible,
 };
 use clap::{Subcommand, ValueEnum};
 use serde::Deserialize;

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 use atelier_api::memory::{
     ContextImported, ContextPrune, ContextRemoved, ContextResults, ContextSearch, ContextStats,
 };
-use atelier_client::{ApiClient, Error, visible};
-use atelier_core::{InteractionType, SearchMode};
+use atelier_client::{ApiClient, Error};
+use atelier_core::{InteractionType, SearchMode, visible::visible};
 use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

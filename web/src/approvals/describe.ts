@@ -25,10 +25,11 @@ export function describeGrant(grant: Grant): string {
     return t("approvals.trust_agent.words", {
       who: requesterOf({ project_id: grant.project_id, agent_id: grant.agent_id ?? null }),
     });
+  if (grant.scope === "local_git") return t("class.local_git");
   if (!grant.rule) return grant.words;
   const [first = ""] = grant.rule.split(" ");
   const tool = /^(write|edit|move|delete|read|create|list|search|get)_|^grep$/.test(first)
     ? first
     : "execute_command";
-  return describeClass({ tool_name: tool, rule: grant.rule });
+  return describeClass({ tool_name: tool, rule: grant.rule, class: grant.class });
 }

@@ -61,8 +61,27 @@ export function riskName(level: string): string {
   return isKey(key) ? t(key as "risk.LOW") : level;
 }
 
+type Classified = Pick<ToolCall, "tool_name" | "rule" | "class">;
+
 /** The calls that a permission for this call's class would cover. */
-export function describeClass({ tool_name, rule }: Pick<ToolCall, "tool_name" | "rule">): string {
+export function describeClass(call: Classified): string {
+  const also = (call.class?.findings ?? []).filter((finding) => finding !== call.rule);
+  const to = destinationsOf(call);
+  let words = describeRule(call);
+  if (also.length > 0) words += t("class.also", { findings: also.join(", ") });
+  if (to.length > 0) words += t("class.destinations", { places: to.join(", ") });
+  return words;
+}
+
+/** The destination of a call that names no address: the remote or registry that is configured. */
+const AS_CONFIGURED = "as configured";
+
+/** The addresses and remotes that a command names. */
+export function destinationsOf(call: Pick<ToolCall, "class">): string[] {
+  return (call.class?.destinations ?? []).filter((place) => place !== AS_CONFIGURED);
+}
+
+function describeRule({ tool_name, rule }: Classified): string {
   const file = /\bfile\.(\w+)$/.exec(rule)?.[1];
   const key = `class.file.${file ?? ""}`;
   if (isKey(key))
@@ -72,4 +91,9 @@ export function describeClass({ tool_name, rule }: Pick<ToolCall, "tool_name" | 
       command: rule.replace(/^execute_command\s*/, "").replaceAll(".", " "),
     });
   return t("class.tool", { tool: toolName(tool_name) });
+}
+
+/** Whether a permission for all local git commands can be given with this call. */
+export function isLocalGit(call: Pick<ToolCall, "class" | "risk_level" | "network">): boolean {
+  return call.class?.local_git === true && call.risk_level === "MEDIUM" && !call.network;
 }

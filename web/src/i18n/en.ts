@@ -293,7 +293,7 @@ export const en = {
   "approvals.many.rejected": { one: "{n} rejected", other: "{n} rejected" },
   "approvals.decided": "Recently decided",
   "approvals.keys":
-    "Keys: j/k move · y approve · n reject · s allow · a trust · x select · v side by side",
+    "Keys: j/k move · y approve · n reject · s allow · g local git · a trust · x select · v side by side",
   "notify.switch": "Notify me",
   "notify.title": "{who} needs approval ({risk})",
   "notify.blocked":
@@ -328,6 +328,10 @@ export const en = {
   "class.command": "every “{command}” command in this project",
   "class.tool": "“{tool}” for all ordinary files in this project",
   "class.files": "“{tool}” for {kind}",
+  "class.also": ", also because of {findings}",
+  "class.destinations": ", only with {places}",
+  "class.local_git":
+    "all local git commands: working tree and local history. Never push, never a new remote, never high risk",
   "class.file.script": "scripts and service configuration",
   "class.file.build": "build files",
   "class.file.ci": "CI definitions",

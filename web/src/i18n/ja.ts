@@ -296,7 +296,8 @@ export const ja: Messages = {
   "approvals.many.approved": { other: "{n} 件を承認しました" },
   "approvals.many.rejected": { other: "{n} 件を拒否しました" },
   "approvals.decided": "最近の決定",
-  "approvals.keys": "キー: j/k 移動 · y 承認 · n 拒否 · s 許可 · a 信頼 · x 選択 · v 並べて表示",
+  "approvals.keys":
+    "キー: j/k 移動 · y 承認 · n 拒否 · s 許可 · g ローカル git · a 信頼 · x 選択 · v 並べて表示",
   "notify.switch": "通知を受け取る",
   "notify.title": "{who} が承認を求めています ({risk})",
   "notify.blocked":
@@ -331,6 +332,10 @@ export const ja: Messages = {
   "class.command": "このプロジェクトのすべての「{command}」コマンド",
   "class.tool": "このプロジェクトのすべての通常ファイルに対する「{tool}」",
   "class.files": "{kind}に対する「{tool}」",
+  "class.also": "（ほかの理由: {findings}）",
+  "class.destinations": "（接続先は {places} のみ）",
+  "class.local_git":
+    "ローカルの git コマンドすべて（作業ツリーとローカル履歴）。push、新しいリモート、高リスクは含みません",
   "class.file.script": "スクリプトとサービス設定",
   "class.file.build": "ビルドファイル",
   "class.file.ci": "CI 定義",

@@ -330,7 +330,7 @@ export const ru: Messages = {
   },
   "approvals.decided": "Недавние решения",
   "approvals.keys":
-    "Клавиши: j/k — переход · y — одобрить · n — отклонить · s — разрешить · a — доверять · x — выбрать · v — рядом",
+    "Клавиши: j/k — переход · y — одобрить · n — отклонить · s — разрешить · g — локальный git · a — доверять · x — выбрать · v — рядом",
   "notify.switch": "Уведомлять меня",
   "notify.title": "{who}: нужно одобрение ({risk})",
   "notify.blocked":
@@ -365,6 +365,10 @@ export const ru: Messages = {
   "class.command": "все команды «{command}» в этом проекте",
   "class.tool": "«{tool}» для всех обычных файлов этого проекта",
   "class.files": "«{tool}»: {kind}",
+  "class.also": ", а также из-за: {findings}",
+  "class.destinations": ", только с {places}",
+  "class.local_git":
+    "все локальные команды git: рабочее дерево и локальная история. Никогда push, новый удалённый репозиторий или высокий риск",
   "class.file.script": "скрипты и настройки служб",
   "class.file.build": "файлы сборки",
   "class.file.ci": "описания CI",

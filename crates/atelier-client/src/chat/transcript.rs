@@ -7,12 +7,13 @@ use super::{
 };
 use crate::{
     project::ProjectApi,
-    screen::{Screen, summary, visible},
+    screen::{Screen, summary},
 };
 use atelier_api::{chat::Accepted, events::MessageDelta};
 use atelier_core::{
     CallId, Event, Message, PlanStatus, Task, TaskId, TaskKind,
     gate::{CallFailure, CallStatus},
+    visible::readable,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -59,7 +60,7 @@ impl Transcript {
     fn print_answer(&self, text: &str) {
         match self.escape_answer {
             true => {
-                let lines: Vec<String> = text.split('\n').map(visible).collect();
+                let lines: Vec<String> = text.split('\n').map(readable).collect();
                 self.screen.answer(&lines.join("\n"));
             }
             false => self.screen.answer(text),

@@ -216,14 +216,20 @@ impl GateRules {
     ) -> Result<(GatedCall, Effects), Invalid> {
         let policy = self.policy(context)?;
         let (parsed, judgement) = rate(&policy, &new.tool_name, &new.tool_params, context);
-        let name = parsed.as_ref().map_or(new.tool_name, |call| call.name().to_owned());
+        let digest = parsed.as_ref().map(CallDigest::of);
+        // From here on everybody sees the call as it was understood. What was not understood never
+        // runs.
+        let (name, params) = match parsed {
+            Some(parsed) => (parsed.name().to_owned(), parsed.into_params()),
+            None => (new.tool_name, new.tool_params),
+        };
         let mut call = GatedCall {
-            digest: parsed.as_ref().map(CallDigest::of),
+            digest,
             agent_id: new.agent_id,
             session_id: new.session_id,
             task_id: new.task_id,
             requested_by: new.requested_by,
-            ..GatedCall::new(new.id, project, name, new.tool_params, &judgement, context.now)
+            ..GatedCall::new(new.id, project, name, params, &judgement, context.now)
         };
         let stage = Stage::New(new.asked_by);
         let effects = self.run_ask_or_refuse(&mut call, stage, judgement, context, ids);
@@ -330,7 +336,7 @@ impl GateRules {
     /// first.
     fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
         call.client_id = context.machine().map(|client| client.id);
-        match call.changes_a_file() && call.preview.is_none() {
+        match call.has_preview() && call.preview.is_none() {
             true => call.begin_preview(call.client_id, self.timeouts, context.now),
             false => call.ask(ids.approval, self.timeouts, context.now),
         }
@@ -491,7 +497,7 @@ fn rate(
     let parsed = parsed.ok();
     let is_command = matches!(parsed, Some(ToolCall::ExecuteCommand(_)));
     if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {
-        let unsandboxed = unsandboxed_command(&judgement.rule);
+        let unsandboxed = unsandboxed_command(judgement.subject());
         judgement = judgement.stricter(unsandboxed);
     }
     (parsed, judgement)
@@ -502,10 +508,9 @@ fn is_sandboxed(client: &Client) -> bool {
     client.isolation.enforces_read_only
 }
 
-/// The judgement of a command on an unsandboxed machine, where every command is asked about. Its
-/// rule names the command, so a permission for the class covers only this command.
-fn unsandboxed_command(rule: &str) -> Judgement {
-    let command = rule.split(' ').next().unwrap_or_default();
+/// An unsandboxed machine runs no command without a question. A permission for the class covers
+/// this command only, because the rule names the command.
+fn unsandboxed_command(command: &str) -> Judgement {
     let reason = "The machine cannot sandbox commands, so every command needs approval.";
     Judgement::new(Verdict::Medium, format!("{command} isolation"), reason)
 }
@@ -513,8 +518,7 @@ fn unsandboxed_command(rule: &str) -> Judgement {
 /// Whether a call that was allowed earlier has to be asked about again. If so, the call takes over
 /// the stricter rating, and its `note` says why.
 fn must_ask_again(call: &mut GatedCall, judgement: Judgement, context: &DecisionContext) -> bool {
-    let Judgement { verdict, rule, reason, network, .. } = judgement;
-    let riskier = call.rate(CallRating { verdict, rule, reason, network });
+    let riskier = call.rate(judgement.into());
     let note = if permission_ended(call, context) {
         Some("The permission that covered this call has ended, so it needs approval.")
     } else if approved_for_another_machine(call, context) {

@@ -3,14 +3,17 @@
 use super::CallRating;
 use crate::{
     failure::FailureCode,
-    policy::verdict::{Judgement, Verdict},
+    policy::{
+        class::CallClass,
+        verdict::{Judgement, Verdict},
+    },
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The outcome of a tool call. On the wire it is one flat object: `success`, the tool's own fields
-/// and, if the call failed, `error` and `code`, with `verdict`, `rule` and `network` if a policy
-/// refused it.
+/// and, if the call failed, `error` and `code`, with `verdict`, `rule`, `class` and `network` if a
+/// policy refused it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome {
     /// The tool's own fields, such as `content` or `stdout`.
@@ -34,6 +37,8 @@ pub struct OutcomeFailure {
 pub struct PolicyRefusal {
     pub verdict: Verdict,
     pub rule: String,
+    /// Everything that was found, as in [`CallRating`].
+    pub class: CallClass,
     pub network: bool,
 }
 
@@ -56,6 +61,7 @@ impl ToolOutcome {
         let refusal = PolicyRefusal {
             verdict: judgement.verdict,
             rule: judgement.rule.clone(),
+            class: judgement.class.clone(),
             network: judgement.network,
         };
         let failure =
@@ -81,6 +87,7 @@ impl ToolOutcome {
             verdict: refusal.verdict,
             rule: refusal.rule.clone(),
             reason: failure.detail.clone(),
+            class: refusal.class.clone(),
             network: refusal.network,
         })
     }
@@ -92,9 +99,12 @@ impl ToolOutcome {
         if let Some(OutcomeFailure { code, detail, refusal }) = self.failure {
             map.insert("error".into(), detail.into());
             map.insert("code".into(), code.as_str().into());
-            if let Some(PolicyRefusal { verdict, rule, network }) = refusal {
+            if let Some(PolicyRefusal { verdict, rule, class, network }) = refusal {
                 map.insert("verdict".into(), verdict.as_str().into());
                 map.insert("rule".into(), rule.into());
+                if class != CallClass::default() {
+                    map.insert("class".into(), json!(class));
+                }
                 if network {
                     map.insert("network".into(), true.into());
                 }
@@ -128,10 +138,12 @@ fn refusal(fields: &mut Map<String, Value>) -> Option<PolicyRefusal> {
     let verdict = Verdict::deserialize(fields.get("verdict")?).ok()?;
     let rule = fields.get("rule")?.as_str()?.to_owned();
     let network = fields.get("network") == Some(&Value::Bool(true));
-    for key in ["verdict", "rule", "network"] {
+    let class =
+        fields.get("class").map(CallClass::deserialize).transpose().ok()?.unwrap_or_default();
+    for key in ["verdict", "rule", "class", "network"] {
         fields.remove(key);
     }
-    Some(PolicyRefusal { verdict, rule, network })
+    Some(PolicyRefusal { verdict, rule, class, network })
 }
 
 impl Serialize for ToolOutcome {
@@ -152,7 +164,10 @@ mod tests {
     use crate::{
         failure::FailureCode,
         gate::CallRating,
-        policy::verdict::{Judgement, Verdict},
+        policy::{
+            class::CallClass,
+            verdict::{Judgement, Verdict},
+        },
     };
     use serde_json::{Value, json};
 
@@ -170,6 +185,9 @@ mod tests {
             json!({"success": false, "code": "new_code", "error": "x", "stdout": "y"}),
             json!({"success": false, "code": "approval_required", "error": "why", "verdict": "HIGH",
                    "rule": "git.push", "network": true}),
+            json!({"success": false, "code": "approval_required", "error": "why", "verdict": "HIGH",
+                   "rule": "tar", "class": {"findings": ["tar", "tar file.secret"],
+                   "destinations": [], "local_git": false}}),
             json!({"success": false, "code": "denied", "error": "why", "verdict": "DENY", "rule": "r"}),
         ] {
             assert_eq!(json!(read(body.clone())), body);
@@ -201,12 +219,18 @@ mod tests {
             verdict: Verdict::High,
             rule: "git.push".into(),
             reason: "It sends.".into(),
+            class: CallClass::of("git.push"),
             network: true,
         };
         assert_eq!(outcome.higher_rating(), Some(rating));
         assert_eq!(read(json!(outcome)), outcome);
         let denied = ToolOutcome::refused(&Judgement::new(Verdict::Deny, "r", "No."));
-        let refusal = PolicyRefusal { verdict: Verdict::Deny, rule: "r".into(), network: false };
+        let refusal = PolicyRefusal {
+            verdict: Verdict::Deny,
+            rule: "r".into(),
+            class: CallClass::default(),
+            network: false,
+        };
         let failure = OutcomeFailure {
             code: FailureCode::Denied,
             detail: "No.".into(),

@@ -1,7 +1,10 @@
 //! Standing permissions: what they cover, and how an approval makes one.
 
 use super::{AskedBy, DecisionContext, GatedCall};
-use crate::{AgentId, GrantId, ProjectId, UserId, policy::verdict::Verdict};
+use crate::{
+    AgentId, GrantId, ProjectId, UserId,
+    policy::{class::CallClass, verdict::Verdict},
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -15,8 +18,12 @@ pub enum GrantScope {
     /// This call only.
     #[default]
     Once,
-    /// Calls of the same rule in this session, of the same risk or less.
+    /// Calls of the same class, in this session: everything that was found about them was found
+    /// about this call, and they connect nowhere else.
     Class,
+    /// All MEDIUM git commands that stay in the working tree and the local history, in this
+    /// session. Only for an approval of such a command.
+    LocalGit,
     /// Everything that this agent asks for in this session, up to MEDIUM, or up to HIGH if the
     /// person says so.
     Agent,
@@ -32,8 +39,12 @@ pub struct Grant {
     /// The conversation that the permission holds for or, for calls outside a conversation, the
     /// machine's connection.
     pub session: Uuid,
-    /// For a class: its rule, such as `git.commit`.
+    /// For a class: the rule that decided about the call it was given for, such as `git.commit`.
     pub rule: Option<String>,
+    /// For a class: everything that the permission covers. Permissions of older versions have only
+    /// their rule.
+    #[serde(default)]
+    pub class: CallClass,
     /// For all calls of one agent: that agent.
     pub agent_id: Option<AgentId>,
     /// Whether the permission covers HIGH calls. For an agent, the person said so. For a class, the
@@ -54,23 +65,25 @@ impl Grant {
             Verdict::Medium => true,
             Verdict::High => self.include_high,
         };
-        let what = match self.scope {
-            GrantScope::Once => false,
-            GrantScope::Class => self.rule.as_deref() == Some(&call.rule),
-            GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id,
-        };
-        what && risk
+        risk && self.concerns(call)
             && self.withdrawn_at.is_none()
             && self.project_id == call.project_id
             && Some(self.session) == session
     }
 
-    /// Whether the permission could cover the call, judging only by the rule and the agent. It is a
-    /// cheap check before a decision about the call is made.
+    /// Whether the call is one of those that the permission is for, whatever its risk and session.
+    /// Saves a decision about each of the others.
     pub fn concerns(&self, call: &GatedCall) -> bool {
         match self.scope {
-            GrantScope::Agent => self.agent_id == call.agent_id,
-            GrantScope::Class | GrantScope::Once => self.rule.as_ref() == Some(&call.rule),
+            GrantScope::Once => false,
+            GrantScope::Class => match &self.rule {
+                Some(rule) if self.class.findings.is_empty() => {
+                    CallClass::of(rule).covers(&call.class())
+                }
+                _ => self.class.covers(&call.class()),
+            },
+            GrantScope::LocalGit => call.is_local_git(),
+            GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id,
         }
     }
 
@@ -91,6 +104,10 @@ impl Grant {
                 let include_high = call.risk_level == Verdict::High;
                 (Some(call.rule.clone()), None, include_high, call.class_in_words())
             }
+            GrantScope::LocalGit if call.is_local_git() => {
+                (None, None, false, LOCAL_GIT.to_owned())
+            }
+            GrantScope::LocalGit => return None,
             GrantScope::Agent => {
                 let highest = if include_high { Verdict::High } else { Verdict::Medium };
                 let words =
@@ -104,6 +121,11 @@ impl Grant {
             scope,
             session,
             rule,
+            class: if scope == GrantScope::Class {
+                call.class().into_owned()
+            } else {
+                CallClass::default()
+            },
             agent_id,
             include_high,
             words,
@@ -113,6 +135,10 @@ impl Grant {
         })
     }
 }
+
+/// What a permission for all local git commands allows, for people.
+pub const LOCAL_GIT: &str = "all local git commands in this session: working tree and local \
+                             history; never push, never a new remote, never HIGH";
 
 /// The session of a call, which permissions hold for: its conversation or, outside a conversation,
 /// the connection of the machine that runs calls.

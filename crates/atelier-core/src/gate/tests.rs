@@ -42,7 +42,8 @@ fn a_class_is_described_in_words() {
         ("write_file file.script", "every “write_file” on files of the kind “script”"),
         ("git.push --force", "every “git push” that is asked about because of “--force”"),
     ] {
-        let told = GatedCall { rule: rule.to_owned(), ..call() }.class_in_words();
+        let class = CallClass::of(rule);
+        let told = GatedCall { rule: rule.to_owned(), class, ..call() }.class_in_words();
         assert_eq!(told, format!("{words}, in this project and this session"));
     }
 }
@@ -181,6 +182,7 @@ fn every_transition_is_for_one_state_only() {
         rule: "r".into(),
         reason: "why".into(),
         network: false,
+        class: CallClass::default(),
     };
     type Try = Box<dyn Fn(&mut GatedCall) -> Result<(), Refusal>>;
     let transitions: Vec<(&str, CallStatus, Try)> = vec![
@@ -268,6 +270,7 @@ fn only_the_machine_that_was_asked_may_answer() {
             rule: "r".into(),
             reason: "why".into(),
             network: true,
+            class: CallClass::default(),
         };
         assert_eq!(call.claim(client, attempt, timeouts(), now()), Err(Refusal::NotYours));
         assert_eq!(call.finish(client, attempt, succeeded(), now()), Err(Refusal::NotYours));
@@ -426,6 +429,7 @@ fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
         rule: "file.secret".into(),
         reason: "It leads to a secret.".into(),
         network,
+        class: CallClass::default(),
     };
     let sent = |tool: &str, risk: Verdict| {
         let mut call = call();
@@ -504,12 +508,14 @@ fn a_permission_covers_what_it_names_and_nothing_else() {
     let (session, agent) = (Uuid::from_u128(20), AgentId(Uuid::from_u128(21)));
     let mut call = call();
     (call.rule, call.agent_id) = ("git.commit".into(), Some(agent));
+    call.class = CallClass::of("git.commit");
     let grant = |scope| Grant {
         id: GrantId(Uuid::from_u128(22)),
         project_id: call.project_id,
         scope,
         session,
         rule: (scope == GrantScope::Class).then(|| "git.commit".to_owned()),
+        class: CallClass::default(),
         agent_id: (scope == GrantScope::Agent).then_some(agent),
         include_high: false,
         words: String::new(),
@@ -543,7 +549,8 @@ fn a_permission_covers_what_it_names_and_nothing_else() {
         let classes = (covers(&class, &risk(verdict)), covers(&high_class, &risk(verdict)));
         assert_eq!(classes, (plain, with_high));
     }
-    let other_rule = GatedCall { rule: "git.push".into(), ..call.clone() };
+    let other_rule =
+        GatedCall { rule: "git.push".into(), class: CallClass::of("git.push"), ..call.clone() };
     assert!(!covers(&class, &other_rule));
     let nobody = Grant { agent_id: None, ..all.clone() };
     let unsaid = GatedCall { agent_id: None, ..call.clone() };

@@ -6,8 +6,11 @@ use super::{
     GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId, event::Event, failure::FailureCode,
-    policy::verdict::Verdict,
+    ApprovalId, ClientId, GrantId, UserId,
+    digest::PreviewDigest,
+    event::Event,
+    failure::FailureCode,
+    policy::{class::CallClass, verdict::Verdict},
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
@@ -238,6 +241,10 @@ impl GatedCall {
             decided_at: None,
             decided_by: None,
             client_id: self.client_id,
+            preview_digest: self
+                .digest
+                .zip(self.preview.as_ref())
+                .map(|(call, preview)| PreviewDigest::of(call, preview)),
             scope: None,
             reason: None,
         });
@@ -249,6 +256,7 @@ impl GatedCall {
             risk_level: self.risk_level,
             rule: self.rule.clone(),
             reason: self.reason.clone(),
+            class: self.class.clone(),
             network: self.network,
             preview: self.brief_preview(),
             digest: self.digest,
@@ -342,8 +350,9 @@ impl GatedCall {
         Ok(vec![self.settle(CallStatus::Rejected, Some(failure), now)])
     }
 
-    /// Sends the call to a machine. The signal carries the digest of what was approved and, for a
-    /// write, the checksum of the file that the preview was made from.
+    /// Sends the call to a machine. The signal carries the digest of what was approved and, if it
+    /// was previewed, the digest of what was shown and the checksum of what the preview was made
+    /// from.
     pub(super) fn dispatch(
         &mut self,
         client_id: ClientId,
@@ -367,7 +376,9 @@ impl GatedCall {
                 tool_params: self.brief_params(),
                 digest: self.digest,
                 risk_level: self.risk_level,
+                class: self.class.clone(),
                 base_checksum: self.preview.as_ref().map(|preview| preview.base_checksum.clone()),
+                preview_digest: self.shown(),
                 network: self.network,
                 timeout: self.timeout,
             },
@@ -477,18 +488,35 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over a rating that is stricter than the current one, and returns whether anything
-    /// changed. A rating is never relaxed: a machine can make the gate stricter, not looser.
+    /// Takes over a rating if it is stricter than the one so far, and adds what it found beyond
+    /// that one. A rating is never relaxed: a machine can make the gate stricter, not looser.
+    /// Returns whether anything changed.
     pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
+        let mut class = self.class().into_owned();
+        let found = match rating.class.findings.is_empty() {
+            true => CallClass {
+                destinations: rating.class.destinations,
+                ..CallClass::of(&*rating.rule)
+            },
+            false => rating.class,
+        };
+        let more =
+            self.requires_approval && rating.verdict == self.risk_level && !class.covers(&found);
         if riskier {
             (self.risk_level, self.rule, self.reason) =
                 (rating.verdict, rating.rule, rating.reason);
             self.requires_approval = true;
+            class.destinations.extend(found.destinations);
+            self.class = CallClass { destinations: class.destinations, ..found };
+        } else if more {
+            self.reason = rating.reason;
+            class.add(found);
+            self.class = class;
         }
         self.network |= network;
-        riskier || network
+        riskier || network || more
     }
 
     /// Takes over the rating of a machine that has not run the call because it rates it higher than
@@ -521,8 +549,8 @@ impl GatedCall {
             events.extend(self.allow(timeouts, now));
             return Ok(Some(events));
         }
-        // A write that was covered by a permission has no preview yet, so it is previewed first.
-        events.extend(match self.changes_a_file() && self.preview.is_none() {
+        // A write that a permission covered without a preview has to be shown first.
+        events.extend(match self.has_preview() && self.preview.is_none() {
             true => self.begin_preview(Some(client), timeouts, now),
             false => self.ask(id, timeouts, now),
         });

@@ -278,6 +278,7 @@ fn within(size: usize, limit: u64) -> Result<(), CallError> {
     if size > limit { Err(CallError::Size { size, limit }) } else { Ok(()) }
 }
 
+mod canonical;
 mod wire;
 
 #[cfg(test)]

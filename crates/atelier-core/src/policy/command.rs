@@ -10,6 +10,7 @@ mod value;
 
 use super::{
     call::Command,
+    class::{CONFIGURED, CallClass},
     files::{Access, FileRules},
     verdict::{Judgement, Verdict},
 };
@@ -17,7 +18,7 @@ use crate::{
     failure::FailureCode,
     path::{PathError, Roots, WorkspacePath, normalise},
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 use table::Rule;
 
 /// A path that a call uses, for the executor to resolve and judge again.
@@ -37,6 +38,10 @@ pub(super) struct Judge<'p, 'c> {
     cwd: &'c WorkspacePath,
     /// The strictest finding so far.
     worst: Option<Finding<'p>>,
+    /// What else was found at the verdict of the worst.
+    others: Vec<Cow<'p, str>>,
+    /// Addresses and names of remotes.
+    destinations: BTreeSet<String>,
     /// Whether there is an option that no rule lists. Then any argument may be its value.
     unlisted: bool,
     /// The directory that an option tells the program to change to first (`git -C dir`).
@@ -67,6 +72,8 @@ impl<'p, 'c> Judge<'p, 'c> {
             roots,
             cwd,
             worst: None,
+            others: Vec::new(),
+            destinations: BTreeSet::new(),
             unlisted: false,
             entered: None,
             dest: None,
@@ -84,13 +91,13 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
         self.deny_parent_paths_after_entering(&call.args);
         let network = leaf.network;
+        let verdict =
+            self.worst.as_ref().map_or(leaf.verdict, |worst| worst.verdict.max(leaf.verdict));
+        let class =
+            if verdict.needs_approval() { self.class(leaf, verdict) } else { CallClass::default() };
         let judgement = match self.worst.take() {
             Some(worst) if worst.verdict > leaf.verdict => {
-                let rule = if worst.about.is_empty() {
-                    leaf.id.to_string()
-                } else {
-                    format!("{} {}", leaf.id, worst.about)
-                };
+                let rule = named(leaf, &worst.about);
                 let is_command_refused = worst.code == NOT_ALLOWED;
                 let code = (worst.verdict == Verdict::Deny).then_some(worst.code);
                 let reason = match worst.verdict {
@@ -101,7 +108,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                     }
                     _ => worst.reason.into_owned(),
                 };
-                Judgement { code, network, ..Judgement::new(worst.verdict, rule, reason) }
+                Judgement { verdict, rule, reason, code, class, network, timeout: None }
             }
             _ => {
                 let code = (leaf.verdict == Verdict::Deny).then_some(NOT_ALLOWED);
@@ -109,13 +116,39 @@ impl<'p, 'c> Judge<'p, 'c> {
                     Verdict::Deny => format!("Command not allowed: {}", leaf.says),
                     _ => leaf.says.to_string(),
                 };
-                Judgement { code, network, ..Judgement::new(leaf.verdict, &*leaf.id, reason) }
+                let rule = leaf.id.to_string();
+                Judgement { verdict, rule, reason, code, class, network, timeout: None }
             }
         };
         (judgement, leaf)
     }
 
-    /// Keeps a finding if it is the strictest so far. Only then its words are computed.
+    /// Everything that was found at the verdict, and where the command connects.
+    fn class(&mut self, leaf: &Rule, verdict: Verdict) -> CallClass {
+        let mut findings = BTreeSet::new();
+        if leaf.verdict == verdict {
+            findings.insert(leaf.id.to_string());
+        }
+        if let Some(worst) = self.worst.as_ref().filter(|worst| worst.verdict == verdict) {
+            findings.insert(named(leaf, &worst.about));
+            findings.extend(self.others.drain(..).map(|about| named(leaf, &about)));
+        }
+        let mut destinations = std::mem::take(&mut self.destinations);
+        if leaf.network && destinations.is_empty() {
+            destinations.insert(CONFIGURED.to_owned());
+        }
+        let local_git = leaf.local && verdict == Verdict::Medium && destinations.is_empty();
+        CallClass { findings, destinations, local_git }
+    }
+
+    /// Notes where the command connects. A permission for one place covers no other.
+    fn connects_to(&mut self, place: &str) {
+        if !self.destinations.contains(place) {
+            self.destinations.insert(place.to_owned());
+        }
+    }
+
+    /// Notes a finding unless a stricter one is known; the words are only made when it is noted.
     fn raise<F>(&mut self, verdict: Verdict, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
@@ -128,9 +161,19 @@ impl<'p, 'c> Judge<'p, 'c> {
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
     {
-        if self.worst.as_ref().is_none_or(|worst| verdict > worst.verdict) {
-            let (about, reason) = words();
-            self.worst = Some(Finding { verdict, about, reason, code });
+        match &self.worst {
+            Some(worst) if verdict < worst.verdict => {}
+            Some(worst) if verdict == worst.verdict => {
+                // Only what a person is asked about has a class.
+                if verdict.needs_approval() {
+                    self.others.push(words().0);
+                }
+            }
+            _ => {
+                let (about, reason) = words();
+                self.others.clear();
+                self.worst = Some(Finding { verdict, about, reason, code });
+            }
         }
     }
 
@@ -205,6 +248,11 @@ impl<'p, 'c> Judge<'p, 'c> {
             self.argument(arg);
         }
     }
+}
+
+/// The name of a finding: the command, and what in its arguments it is about.
+fn named(leaf: &Rule, about: &str) -> String {
+    if about.is_empty() { leaf.id.to_string() } else { format!("{} {about}", leaf.id) }
 }
 
 pub(super) const TOP_LEVEL: &str =

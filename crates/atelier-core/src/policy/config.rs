@@ -116,14 +116,17 @@ impl Restrictions {
             .iter()
             .filter(|(key, _)| concerns(key))
             .max_by_key(|(_, verdict)| **verdict);
-        if let Some((key, verdict)) = minimum {
+        if let Some((key, verdict)) = minimum.filter(|(_, verdict)| **verdict > judgement.verdict) {
             let raised = match verdict {
                 Verdict::Deny => denied(format!("This {source} does not allow {key}.")),
-                verdict => Judgement::new(
-                    *verdict,
-                    format!("{} {source}", judgement.rule),
-                    format!("This {source} rates {key} as {verdict}."),
-                ),
+                verdict => {
+                    let named = |rule: &String| format!("{rule} {source}");
+                    let reason = format!("This {source} rates {key} as {verdict}.");
+                    let mut raised = Judgement::new(*verdict, named(&judgement.rule), reason);
+                    // What was found before stays apart, now at the higher verdict.
+                    raised.class.findings.extend(judgement.class.findings.iter().map(named));
+                    raised
+                }
             };
             judgement = judgement.stricter(raised);
         }

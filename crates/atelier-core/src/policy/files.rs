@@ -2,6 +2,7 @@
 
 use super::{
     RuleError,
+    class::CallClass,
     verdict::{Judgement, Verdict},
 };
 use crate::{failure::FailureCode, path::WorkspacePath};
@@ -263,6 +264,8 @@ impl FileRules {
                 )
             }
         };
+        // That a file of no particular kind is changed is no finding beside what changes it.
+        let plain = Judgement { class: CallClass::default(), ..plain };
         match self.class(path.relative(), access) {
             Some(class) => plain.stricter(class.judgement(path.as_str())),
             None => plain,

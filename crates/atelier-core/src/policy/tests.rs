@@ -247,7 +247,7 @@ fn an_unknown_sub_command_is_what_its_command_says() {
     let policy = Policy::builtin().extended(&rules).unwrap();
     for (args, verdict, rule) in [
         (&["y"][..], Verdict::Low, "x.y"),
-        (&["y", "a"], Verdict::High, "x.y operand.unlisted"),
+        (&["y", "a"], Verdict::High, "x.y operand.unlisted a"),
         (&["z", "a"], Verdict::Medium, "x \"z\""),
         (&["z", "../a"], Verdict::Deny, "x path"),
     ] {
@@ -561,4 +561,28 @@ fn a_wish_has_to_concern_something() {
     }
     let extension = Extension { narrow: deny("toch"), ..Extension::default() };
     assert_eq!(policy.extended(&extension).unwrap_err(), RuleError::Restriction("toch".into()));
+}
+
+/// The rules that `local` marks: MEDIUM commands of git that stay in the working tree and the local
+/// history.
+#[test]
+fn rules_marked_as_local_are_medium_git_commands_without_network() {
+    fn marked<'r>(rule: &'r command::table::Rule, all: &mut Vec<&'r command::table::Rule>) {
+        all.extend(rule.local.then_some(rule));
+        rule.children.values().for_each(|child| marked(child, all));
+    }
+    let mut all = Vec::new();
+    Policy::builtin().commands.values().for_each(|rule| marked(rule, &mut all));
+    for rule in &all {
+        assert!(rule.id.starts_with("git."), "{}", rule.id);
+        assert!(!rule.network && rule.verdict <= Verdict::Medium, "{}", rule.id);
+    }
+    let ids: Vec<&str> = all.iter().map(|rule| &*rule.id).collect();
+    assert!(
+        ["git.commit", "git.add", "git.stash.push", "git.merge"].iter().all(|id| ids.contains(id))
+    );
+    for never in ["git.push", "git.remote", "git.config", "git.submodule", "git.init", "git.clone"]
+    {
+        assert!(!ids.iter().any(|id| id.starts_with(never)), "{never}");
+    }
 }

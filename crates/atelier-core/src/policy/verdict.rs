@@ -1,5 +1,6 @@
 //! Verdicts and judgements: how dangerous a call is, by which rule, and why.
 
+use super::class::CallClass;
 use crate::{failure::FailureCode, path::PathError};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -75,14 +76,16 @@ impl FromStr for Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// The rule that gave the verdict, such as `git.push` or `git.push --force`. Names of rules are
-    /// stable, because permissions name classes of calls by them.
+    /// The rule that decided, such as `git.push` or `git.push --force`.
     pub rule: String,
     /// One sentence that explains the verdict to a person.
     pub reason: String,
     /// The code of a denial; `None` unless the verdict is Deny.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
+    /// Everything that a person is asked about, if anybody is. A permission covers all of it or
+    /// nothing.
+    pub class: CallClass,
     /// Whether the command needs the network. It gets the network once it is approved.
     pub network: bool,
     /// How long the command may run, in seconds; `None` for other tools.
@@ -92,14 +95,11 @@ pub struct Judgement {
 
 impl Judgement {
     pub fn new(verdict: Verdict, rule: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self {
-            verdict,
-            rule: rule.into(),
-            reason: reason.into(),
-            code: None,
-            network: false,
-            timeout: None,
-        }
+        let (rule, reason) = (rule.into(), reason.into());
+        // Nobody gives permission for what runs without a question, or never runs.
+        let class =
+            if verdict.needs_approval() { CallClass::of(&*rule) } else { CallClass::default() };
+        Self { verdict, rule, reason, code: None, class, network: false, timeout: None }
     }
 
     pub fn denied(code: FailureCode, rule: impl Into<String>, reason: impl Into<String>) -> Self {
@@ -111,12 +111,35 @@ impl Judgement {
         Self::denied(error.code(), "path", error.to_string())
     }
 
-    /// The stricter of two judgements of the same call. If one of them needs the network or has a
-    /// timeout, so has the result. Of two equally strict judgements, `self` wins.
+    /// The judgement as a part of the judgement of a tool or command: `file.secret` becomes
+    /// `read_file file.secret`.
+    #[must_use]
+    pub fn about(self, what: &str) -> Self {
+        let named = |rule: &String| format!("{what} {rule}");
+        let findings = self.class.findings.iter().map(named).collect();
+        Self { rule: named(&self.rule), class: CallClass { findings, ..self.class }, ..self }
+    }
+
+    /// The tool or command that was judged, without what was found about it.
+    pub fn subject(&self) -> &str {
+        self.rule.split(' ').next().unwrap_or_default()
+    }
+
+    /// The stricter of two judgements of the same call. Needs and destinations add up, and so does
+    /// what was found at the same verdict.
     pub fn stricter(self, other: Judgement) -> Judgement {
         let network = self.network || other.network;
         let timeout = self.timeout.or(other.timeout);
-        let strict = if other.verdict > self.verdict { other } else { self };
+        let (mut strict, loose) =
+            if other.verdict > self.verdict { (other, self) } else { (self, other) };
+        if strict.verdict == loose.verdict {
+            strict.class.add(loose.class);
+        } else if strict.verdict.needs_approval() {
+            strict.class.destinations.extend(loose.class.destinations);
+            if strict.class.findings.is_empty() {
+                strict.class.findings.insert(strict.rule.clone());
+            }
+        }
         Judgement { network, timeout, ..strict }
     }
 }
@@ -124,7 +147,7 @@ impl Judgement {
 #[cfg(test)]
 mod tests {
     use super::{
-        Judgement,
+        CallClass, Judgement,
         Verdict::{Deny, High, Low, Medium},
     };
 
@@ -143,7 +166,20 @@ mod tests {
         let both = Judgement { network: true, timeout: Some(5), ..high.clone() };
         assert_eq!(networked.clone().stricter(high.clone()), both);
         assert_eq!(high.stricter(networked.clone()), both);
-        // Of two judgements that are equally strict, the first one wins.
-        assert_eq!(networked.clone().stricter(Judgement::new(Medium, "c", "c")), networked);
+    }
+
+    #[test]
+    fn everything_found_at_the_deciding_verdict_is_kept() {
+        let low = Judgement::new(Low, "l", "l");
+        let first = Judgement::new(Medium, "a", "a");
+        let both = first.clone().stricter(Judgement::new(Medium, "b", "b")).stricter(low);
+        // Of two that are as strict, the first one gives the reason.
+        let class = CallClass { findings: ["a".into(), "b".into()].into(), ..CallClass::default() };
+        assert_eq!(both, Judgement { class, ..first });
+        assert_eq!(both.stricter(Judgement::new(High, "c", "c")).class, CallClass::of("c"));
+        assert_eq!(
+            Judgement::new(High, "file.secret", "s").about("tar").class,
+            CallClass::of("tar file.secret")
+        );
     }
 }

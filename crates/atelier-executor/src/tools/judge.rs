@@ -13,21 +13,38 @@ use rustix::io::Errno;
 
 use super::path_restrictions::PathRestrictions;
 use super::{Tools, exact};
+use crate::described::Described;
 use crate::error::{Error, Result};
 use crate::process::detect_isolation;
 use crate::read::Part;
+use crate::walk::Kind;
 use crate::workspace::{relative, to_workspace_path};
 use crate::write::apply;
 use crate::{beneath, links};
 
-/// What a write would change, for the person who decides.
+/// What a call would change, for the person who decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Preview {
-    /// Checksum of the current file; `None` if it does not exist.
-    pub base_checksum: Option<String>,
-    /// Text of the current file; `None` if the file does not exist or is not text.
-    pub before: Option<String>,
-    pub after: String,
+pub enum Preview {
+    /// A file is written.
+    Write {
+        /// Checksum of the current file; `None` if it does not exist.
+        base_checksum: Option<String>,
+        /// The text of the current file; `None` if it does not exist or is not text.
+        before: Option<String>,
+        after: String,
+    },
+    /// Something is deleted, or moved to a place where nothing is yet.
+    Entry(Described),
+}
+
+impl Preview {
+    /// Checksum of what the preview was made from.
+    pub fn base_checksum(&self) -> Option<&str> {
+        match self {
+            Self::Write { base_checksum, .. } => base_checksum.as_deref(),
+            Self::Entry(described) => Some(&described.checksum),
+        }
+    }
 }
 
 /// A call that is about to run, with its judgement.
@@ -50,14 +67,11 @@ impl Tools<'_> {
         if judgement.verdict == Verdict::Deny {
             return Judged { judgement, without_guarded: None };
         }
-        // A class of calls is named by its rule, so a rule about files is combined with the name of
-        // the tool.
-        let about = judgement.rule.split(' ').next().unwrap_or_default().to_owned();
+        // A class of calls is named by its rule, so a rule of files says which tool it is about.
+        let about = judgement.subject().to_owned();
         for used in self.policy.paths(call, self.roots) {
-            let mut found = self.judge_path(call, &used);
-            if found.rule.starts_with("file.") {
-                found.rule = format!("{about} {}", found.rule);
-            }
+            let found = self.judge_path(call, &used);
+            let found = if found.rule.starts_with("file.") { found.about(&about) } else { found };
             judgement = judgement.stricter(found);
         }
         let ToolCall::ExecuteCommand(command) = call else {
@@ -69,8 +83,43 @@ impl Tools<'_> {
         Judged { judgement, without_guarded }
     }
 
-    /// What a call that writes a file would change. Changes nothing itself.
+    /// What a call would change. Changes nothing. Fails if the call cannot be done.
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
+        match call {
+            ToolCall::DeleteFile { path } => {
+                let there = self.describe(path)?;
+                if there.kind == Kind::Directory && there.size > 0 {
+                    return Err(Error::NotEmpty { path: path.as_str().to_owned() });
+                }
+                Ok(Some(Preview::Entry(there)))
+            }
+            ToolCall::MoveFile { source, destination } => {
+                let there = self.describe(source)?;
+                match self.workspace.describe_entry(destination) {
+                    Err(Error::NotFound { .. }) => {
+                        destination
+                            .parent()
+                            .map(|folder| self.workspace.info(&folder))
+                            .transpose()?;
+                        Ok(Some(Preview::Entry(there)))
+                    }
+                    Ok(_) => Err(Error::Exists { path: destination.as_str().to_owned() }),
+                    Err(error) => Err(error),
+                }
+            }
+            _ => self.preview_write(call),
+        }
+    }
+
+    /// What lies at a path, without the content of a file that nobody reads unasked: the preview is
+    /// stored with the call, and whoever asked for the call can see it.
+    pub(super) fn describe(&self, path: &WorkspacePath) -> Result<Described> {
+        let mut there = self.workspace.describe_entry(path)?;
+        there.text = there.text.filter(|_| !self.reads_as_secret(path));
+        Ok(there)
+    }
+
+    fn preview_write(&self, call: &ToolCall) -> Result<Option<Preview>> {
         let (path, after): (_, &dyn Fn(Vec<u8>) -> Result<String>) = match call {
             ToolCall::WriteFile { path, content, mode: WriteMode::Write, .. } => {
                 (path, &|_| Ok(content.clone()))
@@ -103,7 +152,7 @@ impl Tools<'_> {
             return Err(Error::NoFolder { path: path.as_str().to_owned() });
         }
         let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
-        Ok(Some(Preview {
+        Ok(Some(Preview::Write {
             after: after(bytes)?,
             base_checksum: old.as_ref().map(|old| old.checksum.clone()),
             before: old.and_then(|old| String::from_utf8(old.bytes).ok()),
@@ -233,7 +282,7 @@ impl Tools<'_> {
         command: &call::Command,
         judgement: Judgement,
     ) -> Judgement {
-        let about = judgement.rule.split(' ').next().unwrap_or_default().to_owned();
+        let about = judgement.subject().to_owned();
         let mut judgement = judgement;
         if !isolation.enforces_read_only() {
             let reason = "This machine cannot keep commands from writing or from the network.";

@@ -27,9 +27,8 @@ impl Tools<'_> {
                 Err(Error::NotFound { .. } | Error::NotAFile { .. }) => return judgement,
                 Err(error) => unread(&error.to_string()),
             };
-            let about = judgement.rule.split(' ').next().unwrap_or_default();
-            let rule = format!("{about} {}", found.rule);
-            judgement.stricter(Judgement { rule, ..found })
+            let found = found.about(judgement.subject());
+            judgement.stricter(found)
         })
     }
 

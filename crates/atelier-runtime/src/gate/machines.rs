@@ -3,21 +3,36 @@
 use super::{Gate, limits::size};
 use crate::Result;
 use atelier_core::{
-    CallId, Client, ClientId,
+    CallId, Client, ClientId, TokenId,
     gate::{CallFailure, CallPreview, CallRating, GateInput, GatedCall, ToolOutcome},
 };
 use atelier_store::{Disconnect, Owned};
 use chrono::{DateTime, Utc};
 
+/// A machine that speaks for itself: its id, and the first of the tokens that it renewed. The id
+/// alone proves nothing, because every token of the user can list it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    pub client: ClientId,
+    pub token: TokenId,
+}
+
 impl Gate {
+    /// The machine's id, if it was registered with the machine's token.
+    async fn registered(&self, owned: &Owned, machine: Machine) -> Result<ClientId> {
+        self.store.check_client(owned, machine.client, machine.token).await?;
+        Ok(machine.client)
+    }
+
     pub async fn previewed(
         &self,
         owned: &Owned,
         id: CallId,
-        client: ClientId,
+        machine: Machine,
         preview: CallPreview,
         rating: Option<CallRating>,
     ) -> Result<GatedCall> {
+        let client = self.registered(owned, machine).await?;
         let input = GateInput::Preview { client, preview, rating };
         Ok(self.decide(owned, id, input).await?.call)
     }
@@ -27,9 +42,10 @@ impl Gate {
         &self,
         owned: &Owned,
         id: CallId,
-        client: ClientId,
+        machine: Machine,
         failure: CallFailure,
     ) -> Result<GatedCall> {
+        let client = self.registered(owned, machine).await?;
         let input = GateInput::PreviewFailed { client, failure };
         Ok(self.decide(owned, id, input).await?.call)
     }
@@ -38,9 +54,10 @@ impl Gate {
         &self,
         owned: &Owned,
         id: CallId,
-        client: ClientId,
+        machine: Machine,
         attempt: u32,
     ) -> Result<GatedCall> {
+        let client = self.registered(owned, machine).await?;
         let input = GateInput::Claim { client, attempt };
         Ok(self.decide(owned, id, input).await?.call)
     }
@@ -50,10 +67,11 @@ impl Gate {
         &self,
         owned: &Owned,
         id: CallId,
-        client: ClientId,
+        machine: Machine,
         attempt: u32,
         outcome: ToolOutcome,
     ) -> Result<GatedCall> {
+        let client = self.registered(owned, machine).await?;
         let input = GateInput::Outcome { client, attempt, outcome };
         let call = self.decide(owned, id, input).await?.call;
         if let Some(result) = &call.result {
@@ -62,16 +80,30 @@ impl Gate {
         Ok(call)
     }
 
-    /// Connects a machine. With `resumed` the same process comes back, so the permissions of its
-    /// connection continue.
-    pub async fn connect(&self, owned: &Owned, client: Client, resumed: bool) -> Result<Client> {
-        Ok(self.store.connect_client(owned, client, resumed, self.rules()).await?)
+    /// Connects a machine with its token. With `resumed` the same process comes back, so the
+    /// permissions of its connection continue.
+    pub async fn connect(
+        &self,
+        owned: &Owned,
+        client: Client,
+        token: TokenId,
+        resumed: bool,
+    ) -> Result<Client> {
+        Ok(self.store.connect_client(owned, client, token, resumed, self.rules()).await?)
     }
 
-    pub async fn renew(&self, owned: &Owned, client: ClientId) -> Result<DateTime<Utc>> {
-        Ok(self.store.renew_client(owned, client, self.rules()).await?)
+    pub async fn renew(&self, owned: &Owned, machine: Machine) -> Result<DateTime<Utc>> {
+        let Machine { client, token } = machine;
+        Ok(self.store.renew_client(owned, client, token, self.rules()).await?)
     }
 
+    /// A machine disconnects itself.
+    pub async fn leave(&self, owned: &Owned, machine: Machine) -> Result<()> {
+        let client = self.registered(owned, machine).await?;
+        self.disconnect(owned, client).await
+    }
+
+    /// A person disconnects a machine.
     pub async fn disconnect(&self, owned: &Owned, client: ClientId) -> Result<()> {
         self.client_left(owned, client, Disconnect::Requested).await
     }

@@ -7,7 +7,10 @@ use super::{
     recent::RecentSessions,
 };
 use crate::{App, error::Error};
-use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
+use atelier_core::{
+    ClientId, ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId,
+};
+use atelier_runtime::Machine;
 use atelier_store::{Revocations, Session, Store, Wakeup};
 use axum::{
     extract::FromRequestParts,
@@ -482,7 +485,14 @@ pub(crate) struct Person(pub(crate) Caller);
 pub(crate) struct ToolRequester(pub(crate) Caller);
 
 /// A caller who may run tool calls.
-pub(crate) struct ToolRunner;
+pub(crate) struct ToolRunner(pub(crate) Caller);
+
+impl ToolRunner {
+    /// The caller as the machine with this id. Renewed tokens stand for the same machine.
+    pub(crate) fn as_machine(&self, client: ClientId) -> Machine {
+        Machine { client, token: self.0.family }
+    }
+}
 
 impl FromRequestParts<App> for Person {
     type Rejection = Error;
@@ -507,7 +517,7 @@ impl FromRequestParts<App> for ToolRunner {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         const NO: &str = "an agent's token requests tool calls; it cannot run them";
-        caller_who(parts, app, Role::may_run, NO).await.map(|_| Self)
+        caller_who(parts, app, Role::may_run, NO).await.map(Self)
     }
 }
 

@@ -20,14 +20,18 @@ fn view(client: StoredClient) -> Client {
 }
 
 /// Connect a machine
+///
+/// The registration belongs to the token, and to the tokens renewed from it. To other tokens of the
+/// same user, reports of this machine are those of an unknown one.
 #[utoipa::path(post, path = "/my/projects/{project}/clients",
     tag = "clients", params(ProjectInPath),
     request_body = NewClient, responses(
         (status = 200, description = "The connected machine", body = Client),
+        (status = 409, description = "A machine with this id is connected with another token"),
     ))]
 pub(super) async fn connect(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     Json(new): Json<NewClient>,
 ) -> Result<Reply<Client>> {
@@ -45,7 +49,8 @@ pub(super) async fn connect(
         connected_at: Utc::now(),
         lease_until: Utc::now(),
     };
-    Ok(Reply(view(app.gate.connect(space.owned(), client, new.resumed).await?)))
+    let token = runner.0.family;
+    Ok(Reply(view(app.gate.connect(space.owned(), client, token, new.resumed).await?)))
 }
 
 /// List the connected machines
@@ -63,24 +68,30 @@ pub(super) async fn list(State(app): State<App>, space: OwnSpace) -> Result<Repl
     responses((status = 200, description = "The renewed lease", body = Lease)))]
 pub(super) async fn renew(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     ClientInPath(client): ClientInPath,
 ) -> Result<Reply<Lease>> {
-    Ok(Reply(Lease { lease_until: app.gate.renew(space.owned(), client).await? }))
+    Ok(Reply(Lease {
+        lease_until: app.gate.renew(space.owned(), runner.as_machine(client)).await?,
+    }))
 }
 
 /// Disconnect a machine
 ///
-/// If another machine is connected, it runs the project's calls from now on.
+/// If another machine is connected, it runs the project's calls from now on. A client's token can
+/// only disconnect its own machine.
 #[utoipa::path(delete, path = "/my/projects/{project}/clients/{client}", tag = "clients",
     params(ProjectInPath, ClientInPath), responses((status = 204, description = "Disconnected")))]
 pub(super) async fn disconnect(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     ClientInPath(client): ClientInPath,
 ) -> Result<StatusCode> {
-    app.gate.disconnect(space.owned(), client).await?;
+    match runner.0.role.is_person() {
+        true => app.gate.disconnect(space.owned(), client).await?,
+        false => app.gate.leave(space.owned(), runner.as_machine(client)).await?,
+    }
     Ok(DONE)
 }

@@ -179,7 +179,7 @@ pub(super) async fn cancel(
 ))]
 pub(super) async fn preview(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     CallInPath(call): CallInPath,
     Json(report): Json<PreviewReport, true>,
@@ -188,10 +188,10 @@ pub(super) async fn preview(
     Ok(Reply(match report {
         PreviewReport::Shown(PreviewShown { client_id, base_checksum, diff, rating }) => {
             let preview = CallPreview { base_checksum, diff };
-            app.gate.previewed(owned, call, client_id, preview, rating).await?
+            app.gate.previewed(owned, call, runner.as_machine(client_id), preview, rating).await?
         }
         PreviewReport::Failed(PreviewFailed { client_id, error }) => {
-            app.gate.preview_failed(owned, call, client_id, error).await?
+            app.gate.preview_failed(owned, call, runner.as_machine(client_id), error).await?
         }
     }))
 }
@@ -206,12 +206,13 @@ pub(super) async fn preview(
 ))]
 pub(super) async fn claim(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     CallInPath(call): CallInPath,
     Json(claim): Json<Claim>,
 ) -> Result<Reply<GatedCall>> {
-    Ok(Reply(app.gate.claim(space.owned(), call, claim.client_id, claim.attempt).await?))
+    let machine = runner.as_machine(claim.client_id);
+    Ok(Reply(app.gate.claim(space.owned(), call, machine, claim.attempt).await?))
 }
 
 /// From a machine: report the outcome of a call
@@ -227,11 +228,12 @@ pub(super) async fn claim(
 ))]
 pub(super) async fn result(
     State(app): State<App>,
-    _: ToolRunner,
+    runner: ToolRunner,
     space: OwnSpace,
     CallInPath(call): CallInPath,
     Json(report): Json<OutcomeReport, true>,
 ) -> Result<Reply<GatedCall>> {
     let OutcomeReport { client_id, attempt, result } = report;
-    Ok(Reply(app.gate.finish(space.owned(), call, client_id, attempt, result).await?))
+    let machine = runner.as_machine(client_id);
+    Ok(Reply(app.gate.finish(space.owned(), call, machine, attempt, result).await?))
 }

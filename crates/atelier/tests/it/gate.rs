@@ -1,6 +1,7 @@
 //! The gate: requested calls, decisions of people, and what reaches the client. The test plays the
 //! client.
 
+mod machines;
 mod races;
 mod standing;
 
@@ -47,6 +48,13 @@ impl Desk {
         self.post("tools/execute", json!({"tool_name": tool, "tool_params": params}))
             .await
             .expect(200)
+    }
+
+    /// Shows what the call would change, so that the person is asked.
+    async fn preview(&self, call: &Value) -> Value {
+        assert_eq!(call["status"], "previewing", "{call}");
+        let preview = json!({"client_id": self.client, "base_checksum": "c0ffee", "diff": "-x\n"});
+        self.post(&format!("tools/{}/preview", id(call)), preview).await.expect(200)
     }
 
     async fn show(&self, call: &Value) -> Value {
@@ -107,6 +115,9 @@ async fn low_call_runs_without_approval(#[values(Sqlite, Postgres)] backend: Bac
     let other = desk.result(&signal, json!({"success": true, "content": "evil"})).await;
     assert_eq!(other.problem(), (409, "result_differs"));
     desk.client = Uuid::now_v7();
+    let unknown = desk.result(&signal, json!({"success": true})).await;
+    assert_eq!(unknown.problem(), (404, "not_found"));
+    desk.connect().await;
     let stranger = desk.result(&signal, json!({"success": true})).await;
     assert_eq!(stranger.problem(), (409, "not_your_call"));
 }
@@ -165,6 +176,11 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
             "risk_level": "MEDIUM",
             "rule": call["rule"],
             "reason": call["reason"],
+            "class": {
+                "findings": ["npm.install", "npm.install isolation"],
+                "destinations": ["as configured"],
+                "local_git": false,
+            },
             "network": true,
             "preview": null,
             "digest": call["digest"],
@@ -226,6 +242,7 @@ async fn rejection_returns_its_reason(#[values(Sqlite, Postgres)] backend: Backe
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(call["risk_level"], "HIGH");
+    let call = desk.preview(&call).await;
     assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["timeout_seconds"], 600);
     let rejected =
         desk.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
@@ -252,7 +269,7 @@ async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] bac
         let preview = json!({"client_id": desk.client, "base_checksum": base, "diff": diff});
         let stranger = json!({"client_id": Uuid::now_v7(), "base_checksum": base, "diff": "evil"});
         let path = format!("tools/{}/preview", id(&call));
-        assert_eq!(desk.post(&path, stranger).await.problem(), (409, "not_your_call"));
+        assert_eq!(desk.post(&path, stranger).await.problem(), (404, "not_found"));
         let odd = desk.post(&path, json!({"client_id": desk.client, "diff": 5})).await.expect(422);
         assert!(odd["detail"].as_str().unwrap().contains("expected a string"), "{odd}");
         let asked = desk.post(&path, preview).await.expect(200);
@@ -260,6 +277,8 @@ async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] bac
         desk.decide(&asked, "approve", json!({})).await.expect(200);
         let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
         assert_eq!(signal.data["base_checksum"], base);
+        let shown = &desk.show(&call).await["approval"]["preview_digest"];
+        assert!(shown.is_string() && signal.data["preview_digest"] == *shown, "{}", signal.data);
         desk.claim(&signal).await.expect(200);
         if base == "c0ffee" {
             // The file has changed in the meantime, so the user is asked again.
@@ -290,7 +309,10 @@ async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)]
     let grants = desk.user.get(&desk.path("grants")).await.expect(200);
     assert_eq!(grants["total"], 1);
     let grant = &grants["grants"][0];
-    assert_eq!(grant["words"], "every “git commit”, in this project and this session");
+    assert_eq!(
+        grant["words"],
+        "every “git commit” that is asked about because of “isolation”, in this project and this session"
+    );
 
     let again = ask(session, &commit).await;
     assert_eq!((&again["status"], &again["grant_id"]), (&json!("dispatched"), &grant["id"]));
@@ -422,7 +444,7 @@ async fn all_calls_of_an_agent_can_be_allowed_for_a_session(
     desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
     assert_eq!(ask("coder", "create_directory").await["status"], "dispatched");
     assert_eq!(ask("writer", "create_directory").await["status"], "pending_approval");
-    let high = ask("coder", "delete_file").await;
+    let high = desk.preview(&ask("coder", "delete_file").await).await;
     assert_eq!(high["status"], "pending_approval");
     desk.decide(&high, "approve", json!({"scope": "agent", "include_high": true}))
         .await
@@ -550,7 +572,7 @@ async fn calls_of_another_project_look_like_unknown_calls(
     let (shop, blog) = (Desk::new(ann.clone()).await, Desk::new(ann).await);
     let call = shop.execute("create_directory", json!({"path": "d"})).await;
     shop.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
-    let call = shop.execute("delete_file", json!({"path": "d"})).await;
+    let call = shop.preview(&shop.execute("delete_file", json!({"path": "d"})).await).await;
     let grants = shop.user.get(&shop.path("grants")).await.expect(200);
     let (tool, approval) = (id(&call), call["approval_id"].as_str().unwrap());
     let grant = grants["grants"][0]["id"].as_str().unwrap();

@@ -1,7 +1,7 @@
 //! Which decision each call gets in each context, as tables.
 
 use super::*;
-use crate::{gate::ApprovalStatus, isolation::ReportedIsolation};
+use crate::{gate::ApprovalStatus, isolation::ReportedIsolation, policy::class::CallClass};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -86,6 +86,7 @@ fn permission(rule: &str) -> Grant {
         scope: GrantScope::Class,
         session: CONVERSATION.0,
         rule: Some(rule.into()),
+        class: CallClass::default(),
         agent_id: None,
         include_high: false,
         words: String::new(),
@@ -429,6 +430,10 @@ fn an_approval_sends_the_call_and_makes_the_permission_it_names() {
             scope,
             session: session.map_or(HERE.0, |conversation| conversation.0),
             rule: (scope == GrantScope::Class).then(|| "git.commit".to_owned()),
+            class: match scope {
+                GrantScope::Class => call.class.clone(),
+                _ => CallClass::default(),
+            },
             agent_id: agent.filter(|_| scope == GrantScope::Agent),
             words: match scope {
                 GrantScope::Agent => {
@@ -851,6 +856,7 @@ fn inputs() -> Vec<GateInput> {
         rule: "r".into(),
         reason: "why".into(),
         network: true,
+        class: CallClass::default(),
     };
     let failure = CallFailure::new(FailureCode::NotFound, "no folder");
     vec![
@@ -932,3 +938,5 @@ proptest! {
         }
     }
 }
+
+mod classes;

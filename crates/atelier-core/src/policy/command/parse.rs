@@ -7,6 +7,8 @@ use super::{
     table::{Arity, Grammar, Opt, Otherwise, Rule},
 };
 use crate::policy::verdict::Verdict;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 
 /// What is known after a part of the arguments has been read.
 struct Seen<'p, 'c> {
@@ -370,7 +372,9 @@ impl<'p, 'c> Judge<'p, 'c> {
             } else {
                 ""
             };
-            ("option.unlisted".into(), format!("No rule knows the option {name:?}{says}.").into())
+            // Each unknown option is a finding of its own: a permission for one covers no other.
+            let about = format!("option.unlisted {}", exactly(arg));
+            (about.into(), format!("No rule knows the option {name:?}{says}.").into())
         });
         Next::Options
     }
@@ -379,7 +383,10 @@ impl<'p, 'c> Judge<'p, 'c> {
     fn valueless(&mut self, opt: &Opt) -> Next<'p> {
         self.unlisted = true;
         self.raise(opt.verdict.unwrap_or(Verdict::High).max(Verdict::High), || {
-            ("option.valueless".into(), format!("The option {} lacks its value.", opt.name).into())
+            (
+                format!("option.valueless {}", opt.name).into(),
+                format!("The option {} lacks its value.", opt.name).into(),
+            )
         });
         Next::Options
     }
@@ -426,10 +433,8 @@ impl<'p, 'c> Judge<'p, 'c> {
                 None if leaf.children.is_empty() => {
                     self.argument(text);
                     self.raise(Verdict::High, || {
-                        (
-                            "operand.unlisted".into(),
-                            "It has more arguments than its rule knows.".into(),
-                        )
+                        let about = format!("operand.unlisted {}", exactly(text));
+                        (about.into(), "It has more arguments than its rule knows.".into())
                     });
                 }
                 None => self.argument(text),
@@ -471,6 +476,18 @@ impl<'p, 'c> Seen<'p, 'c> {
     fn find<T>(&self, known: impl FnMut(&'p Rule) -> Option<T>) -> Option<T> {
         self.rules.iter().rev().copied().find_map(known)
     }
+}
+
+/// The argument as part of a finding's name. A long one is cut, and told apart by its digest.
+fn exactly(arg: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 60;
+    if arg.chars().count() <= LONGEST {
+        return arg.into();
+    }
+    let start: String = arg.chars().take(LONGEST).collect();
+    let digest: String =
+        Sha256::digest(arg)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{start}… {digest}").into()
 }
 
 /// Whether the name of an option suggests that the option runs or loads something. `--no-pager`

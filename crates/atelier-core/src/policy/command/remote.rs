@@ -11,6 +11,8 @@ impl Judge<'_, '_> {
         if head.contains("::") {
             return self.deny("transport", "The address names a helper program for git to run.");
         }
+        // As written: another spelling of the same place is asked about once more.
+        self.connects_to(text);
         if let Some((scheme, rest)) = text.split_once("://") {
             return self.address(scheme, rest, sends);
         }
@@ -85,6 +87,7 @@ impl Judge<'_, '_> {
                 || (place.contains('/') && !place.starts_with(['@', '.', '/', '~']) && place == spec
                     && place.matches('/').count() == 1 && !place.contains('='));
             if fetched {
+                self.connects_to(place);
                 self.high("package", "The package does not come from the registry.");
                 if place.contains("ext::") || place.contains("file://") {
                     self.deny(

