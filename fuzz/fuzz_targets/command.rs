@@ -7,6 +7,7 @@ use atelier_core::{
     policy::{
         Policy,
         call::{Command, ToolCall},
+        git::Line,
         verdict::Verdict,
     },
 };
@@ -26,6 +27,11 @@ fuzz_target!(|text: &str| {
         judgement
     };
     let args: Vec<String> = words.take(64).collect();
+    // A git command line is read a second time, to find out what it would show.
+    if let Some(line) = Line::read(&args) {
+        assert!(line.words().iter().all(|word| args.iter().any(|arg| arg.contains(word))), "{args:?}");
+        line.paths(&[]).for_each(drop);
+    }
     let judgement = judge(&args);
     assert_eq!(judgement, judge(&args), "{command} {args:?}");
     assert_eq!(judgement.code.is_some(), judgement.verdict == Verdict::Deny, "{command} {args:?}: \

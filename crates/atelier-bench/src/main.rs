@@ -17,6 +17,7 @@ mod crowd;
 mod durable_server;
 mod fanout;
 mod followers;
+mod history;
 mod load;
 mod locomo;
 mod memory;
@@ -81,6 +82,7 @@ enum Part {
     Calls,
     Work,
     Verdicts,
+    Git,
 }
 
 #[derive(clap::Subcommand)]
@@ -247,6 +249,10 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
     if wanted(Part::Verdicts) {
         report.title("the policy, on one core");
         verdicts::measure(args.rounds.unwrap_or(if args.quick { 1 } else { 3 }), &mut report);
+    }
+    if wanted(Part::Git) {
+        report.title("git through the gate, 10,000 commits");
+        history::measure(args.rounds.unwrap_or(if args.quick { 1 } else { 3 }), &mut report)?;
     }
     Ok(report)
 }

@@ -24,6 +24,8 @@ pub(crate) enum Aim {
     OfFloor(f64),
     /// At most this many times the floor.
     TimesFloor(f64),
+    /// At most so much more than the floor.
+    AboveFloor(f64),
 }
 
 #[derive(Serialize)]
@@ -89,6 +91,7 @@ impl Report {
             Aim::AtMost(most) => value <= most,
             Aim::OfFloor(part) => value >= floor * part,
             Aim::TimesFloor(times) => value <= floor * times,
+            Aim::AboveFloor(more) => value <= floor + more,
         });
         let name = name.into();
         eprintln!("{}: {name}: {}, floor {}", self.backend, unit.show(value), unit.show(floor));
@@ -135,6 +138,7 @@ impl Report {
                     Aim::AtMost(most) => format!("≤ {}", figure.unit.show(most)),
                     Aim::OfFloor(part) => format!("≥ {part} × floor"),
                     Aim::TimesFloor(times) => format!("≤ {times} × floor"),
+                    Aim::AboveFloor(more) => format!("≤ floor + {}", figure.unit.show(more)),
                 };
                 write!(text, "  {aim}: {}", if met { "met" } else { "missed" })?;
             }

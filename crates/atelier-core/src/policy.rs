@@ -381,6 +381,13 @@ impl Policy {
         })
     }
 
+    /// Whether only git reads this entry of a repository's folder. The path starts in that folder,
+    /// wherever it lies and whatever it is called.
+    pub fn seals(&self, path: &str) -> bool {
+        let inside = format!(".git/{path}");
+        self.files.class(&inside, Access::Read).is_some_and(|class| class.verdict == Verdict::Deny)
+    }
+
     /// Judges one path that a tool outside this catalog is about to use. The restrictions on that
     /// tool apply.
     pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {

@@ -113,6 +113,20 @@ fn commands() {
     assert_eq!((passed, left), (136, 4));
 }
 
+/// What somebody has shown to get past the rules. Where a repository or a patch decides, this is the
+/// verdict of the text alone, and the executor's tests hold the rest.
+#[test]
+fn demonstrated_commands() {
+    let cases: Vec<Value> =
+        serde_json::from_str(include_str!("data/demonstrated_commands.json")).unwrap();
+    for case in &cases {
+        let params = json!({ "command": case["command"], "args": case["args"] });
+        let judged = judge("execute_command", params);
+        let expected: Verdict = case["expect"].as_str().unwrap().parse().unwrap();
+        assert_eq!(judged.verdict, expected, "{case}: {} by {}", judged.reason, judged.rule);
+    }
+}
+
 #[test]
 fn paths() {
     // A lone surrogate cannot be in a Rust string, so JSON that contains one is refused before any

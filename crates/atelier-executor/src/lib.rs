@@ -14,6 +14,7 @@ mod ignored;
 mod links;
 mod process;
 mod read;
+mod repositories;
 mod search;
 mod tools;
 mod tree;

@@ -6,6 +6,7 @@ mod filter;
 mod git;
 mod git_queries;
 mod isolation;
+mod known;
 #[cfg(target_os = "linux")]
 mod landlock_rules;
 #[cfg(target_os = "linux")]
@@ -27,9 +28,10 @@ use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
 pub use git::GitIdentity;
-pub(crate) use git::{at_hooks, configures};
-pub(crate) use git_queries::{GitAnswer, ScannedHistory};
+pub(crate) use git::{at_hooks, configures, folder};
+pub(crate) use git_queries::{GitAnswer, SETTINGS};
 pub use isolation::detect_isolation;
+pub(crate) use known::{History, KnownRepository, SecretRules};
 pub use runner::{Runner, RunnerOptions};
 pub use toolchain::Toolchains;
 
@@ -62,6 +64,8 @@ pub struct CommandSpec {
     /// Paths below the root that the command must not change, although it may change the files
     /// around them.
     pub read_only: Vec<PathBuf>,
+    /// Paths below the root of which it must move no folder above.
+    pub in_place: Vec<PathBuf>,
 }
 
 impl CommandSpec {
@@ -81,6 +85,7 @@ impl CommandSpec {
             hidden: Vec::new(),
             hooks: Vec::new(),
             read_only: Vec::new(),
+            in_place: Vec::new(),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::cancel::Cancel;
 use crate::entries::modified;
 use crate::error::{Error, Result};
 use crate::glob::Glob;
+use crate::repositories::{repository_listed, seals};
 use crate::walk::{Ended, Hit, Kind, Names, Order};
 use crate::workspace::Workspace;
 
@@ -85,9 +86,14 @@ impl Workspace {
         let ignored = self.ignored()?;
         let mut entries = Vec::new();
         let mut left = self.options().max_entries;
-        Names::from_fd(fd)
+        let mut names = Names::from_fd(fd);
+        let repository = repository_listed(&real, &names);
+        names
             .each(|name, kind| {
                 left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
+                if repository.as_ref().is_some_and(|inside| seals(&inside.join(name))) {
+                    return Ok(());
+                }
                 if ignored.is_empty()
                     || !ignored.hides_entry(&real.join(name), kind == Kind::Directory)
                 {

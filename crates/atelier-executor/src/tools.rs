@@ -10,6 +10,8 @@ mod judge;
 mod kind;
 mod patches;
 mod path_restrictions;
+mod planted;
+mod repository;
 
 use std::time::Duration;
 
@@ -232,7 +234,7 @@ impl Tools<'_> {
     }
 
     fn command(&self, command: &call::Command, judged: Judged, cancel: &Cancel) -> Result<Answer> {
-        let Judged { judgement, without_guarded } = judged;
+        let Judged { judgement, git } = judged;
         let Some(runner) = self.runner else {
             let words = "Command not allowed: this workspace cannot run commands";
             return Ok(Answer::Failed(FailureCode::CommandNotAllowed, words.into()));
@@ -240,13 +242,16 @@ impl Tools<'_> {
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-        let PathRestrictions { hidden, hooks, read_only } = self.path_restrictions(command, low)?;
-        let mut notes = Vec::new();
-        notes.extend(without_guarded.is_some().then_some(LEFT_OUT));
+        let restrictions = self.path_restrictions(command, low, git.outside)?;
+        let PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories } =
+            restrictions;
+        let mut notes: Vec<&str> = Vec::new();
+        notes.extend(git.leaves_out.then_some(LEFT_OUT));
+        notes.extend((sealed && !low).then_some(SEALED));
         notes.extend(self.passes_hooks_by(command).then_some(NO_HOOKS));
         let spec = CommandSpec {
             program: command.command.clone(),
-            args: without_guarded.unwrap_or_else(|| command.args.clone()),
+            args: git.args.unwrap_or_else(|| command.args.clone()),
             cwd: command.cwd.clone(),
             timeout: Duration::from_secs(u64::from(timeout)),
             access: if low { Access::ReadOnly } else { Access::Workspace },
@@ -255,9 +260,15 @@ impl Tools<'_> {
             hidden,
             hooks,
             read_only,
+            in_place,
         };
-        let outcome = runner.run(self.workspace, &spec, cancel)?;
-        Ok(ran(&outcome, timeout, &notes))
+        let outcome = runner.run(self.workspace, &spec, cancel);
+        let set_aside = match low {
+            true => Vec::new(),
+            false => self.set_planted_aside(runner, &repositories),
+        };
+        notes.extend(set_aside.iter().map(String::as_str));
+        Ok(ran(&outcome?, timeout, &notes))
     }
 }
 
@@ -293,6 +304,11 @@ fn wrote(path: &str, written: &Written) -> Answer {
 
 /// Added to git's output without approval, so that the reader does not take it for everything.
 const LEFT_OUT: &str = "Secret files and files that .atelierignore names are left out.";
+
+/// Said with what an approved command prints, which may have wanted to call git.
+const SEALED: &str = "Repositories were closed to this command, because their history holds files \
+    that usually hold secrets or that .atelierignore names. A git that the command calls finds \
+    nothing.";
 
 /// Added where a person might believe that the project's own checks ran.
 const NO_HOOKS: &str = "The project's git hooks did not run: Atelier never runs git hooks.";

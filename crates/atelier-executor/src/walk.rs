@@ -17,6 +17,7 @@ use crate::beneath;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::glob::{Glob, States};
+use crate::repositories::{repository_listed, seals};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -179,6 +180,7 @@ impl Workspace {
             };
             let from = todo.len();
             let before = left;
+            let repository = repository_listed(&dir, &names);
             let mut hits = 0;
             let read = names.each(|name, kind| {
                 left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
@@ -188,7 +190,8 @@ impl Workspace {
                     return Ok(());
                 }
                 let path = dir.join(name);
-                if ignored.hides_entry(&path, kind == Kind::Directory) {
+                let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
+                if sealed || ignored.hides_entry(&path, kind == Kind::Directory) {
                     return Ok(());
                 }
                 if below {

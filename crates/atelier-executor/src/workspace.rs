@@ -122,6 +122,10 @@ impl Workspace {
             Err(errno) => return Err(fail(errno)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(fail)?;
+        if self.is_sealed(&real) {
+            let why = "only git commands read what git keeps inside a repository";
+            return Err(Error::Protected { path: shown.to_owned(), why });
+        }
         if ignored.hides(&real, FileType::from_raw_mode(stat.st_mode).is_dir()) {
             return Err(Error::NotFound { path: shown.to_owned() });
         }

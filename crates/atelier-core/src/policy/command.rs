@@ -20,6 +20,7 @@ use crate::{
 };
 use std::{borrow::Cow, collections::BTreeSet};
 use table::Rule;
+pub(super) use value::HARMLESS_KEYS;
 
 /// A path that a call uses, for the executor to resolve and judge again.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,6 +37,12 @@ pub struct FileClass {
     /// Names of directories. The class applies to the directory and everything in it.
     #[serde(default)]
     under: Vec<String>,
+    /// Names of directories. The class applies to everything in them, but not to themselves.
+    #[serde(default)]
+    inside: Vec<String>,
+    /// Paths in a directory of `inside` that the class does not apply to.
+    #[serde(default)]
+    open: Vec<String>,
     /// Parts of paths, such as `.config/gh`. The class applies to the path and everything in it.
     #[serde(default)]
     paths: Vec<String>,
@@ -83,6 +89,8 @@ pub(super) struct FileRules {
     versioned: Vec<(Box<str>, usize)>,
     /// Directories by their name.
     under: HashMap<Box<str>, Vec<usize>>,
+    /// Directories whose content counts, but for what their class leaves open.
+    inside: HashMap<Box<str>, Vec<usize>>,
     /// Directories by their extension, such as `*.app`. Such a bundle is a program, whatever is put
     /// into it.
     bundles: HashMap<Box<str>, Vec<usize>>,
@@ -123,6 +131,9 @@ impl FileRules {
                 };
                 index.entry(name.into()).or_default().push(at);
             }
+            for name in &class.inside {
+                rules.inside.entry(name.as_str().into()).or_default().push(at);
+            }
             rules.paths.extend(class.paths.iter().map(|path| (path.as_str().into(), at)));
         }
         rules
@@ -140,6 +151,7 @@ impl FileRules {
         for class in self.classes.iter().filter(guarded) {
             globs.extend(class.names.iter().map(|name| format!("**/{name}")));
             globs.extend(class.under.iter().map(|name| format!("**/{name}/**")));
+            globs.extend(class.inside.iter().map(|name| format!("**/{name}/*")));
             globs.extend(
                 class.paths.iter().flat_map(|path| [format!("**/{path}"), format!("**/{path}/**")]),
             );
@@ -168,12 +180,19 @@ impl FileRules {
         };
         let lower = lowered(relative);
         let mut names = lower.split('/').peekable();
+        let mut behind = 0;
         while let Some(name) = names.next() {
+            behind += name.len() + 1;
             if name.starts_with('.') {
                 self.dots.iter().for_each(|at| found(*at));
             }
             let last = names.peek().is_none();
             for name in spellings(name) {
+                for at in self.inside.get(name).into_iter().flatten().filter(|_| !last) {
+                    if !self.classes[*at].leaves_open(&lower[behind..]) {
+                        found(*at);
+                    }
+                }
                 self.named(name, last, &mut found);
                 // A backup has the same content as its original, so it has the same class for
                 // reading.
@@ -283,6 +302,14 @@ impl FileClass {
             Access::Output => self.on.contains(&On::Write) && self.id != "executable",
             Access::Remove => self.on.contains(&On::Remove),
         }
+    }
+
+    /// Whether a path below a directory of `inside` does not count.
+    fn leaves_open(&self, path: &str) -> bool {
+        self.open.iter().any(|open| {
+            let rest = path.get(..open.len()).filter(|start| start.eq_ignore_ascii_case(open));
+            rest.is_some_and(|_| matches!(path.as_bytes().get(open.len()), None | Some(b'/')))
+        })
     }
 
     #[cfg(test)]

@@ -6,10 +6,13 @@
 //! runs with protected files excluded, or a person is asked. What is not known is asked about.
 
 mod command_line;
+mod options;
+mod planted;
 
 pub use command_line::{
-    Scope, Shown, compares_files, is_object_id, overwritten_path, path_in, subcommand,
+    Line, Meaning, Scope, Shown, compares_files, named_file, overwritten_path, subcommand,
 };
+pub use planted::NewRepository;
 
 use std::collections::BTreeSet;
 
@@ -36,42 +39,28 @@ impl ProtectedPaths {
     }
 }
 
-/// What git says an object is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    Blob,
-    Commit,
-    /// A tree, or a tag that leads to no commit.
-    Other,
-}
-
-impl ObjectKind {
-    /// Reads the output of `git cat-file -t`.
-    pub fn parse(output: &str) -> Self {
-        match output.trim() {
-            "blob" => Self::Blob,
-            "commit" => Self::Commit,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// What the machine found out about a repository for one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitFacts {
-    /// Protected files among those that the command could show.
+    /// What the words of the command mean, in their order.
+    pub meanings: Vec<Meaning>,
+    /// Protected files among those that the command names as `revision:path`.
+    pub named: ProtectedPaths,
+    /// Protected files among all others that the command could show.
     pub protected: ProtectedPaths,
-    /// What the revisions that the command names lead to. Revisions that do not exist are left out.
-    pub revisions: Vec<ObjectKind>,
     /// Protected files of the working tree that git does not track, as paths from the repository's
     /// top.
     pub untracked: BTreeSet<String>,
+    /// Whether the command names a path outside the repository.
+    pub leaves: bool,
 }
 
 /// How a git command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GitDecision {
     AsItIs,
+    /// With these arguments, which mean the same to git whatever changes meanwhile.
+    Pinned(Vec<String>),
     /// With these arguments, which exclude protected files.
     Excluding(Vec<String>),
     /// Only with an approval, for this reason.
@@ -79,36 +68,51 @@ pub enum GitDecision {
 }
 
 impl GitDecision {
-    /// Decides about a command line from what it shows and what the repository holds.
-    pub fn about(
-        args: &[String],
-        existing: &BTreeSet<&str>,
-        shown: &Shown<'_>,
-        facts: GitFacts,
-    ) -> Self {
-        let GitFacts { protected, revisions, untracked } = facts;
-        match shown {
-            Shown::Nothing => Self::AsItIs,
-            Shown::Named(_) if protected.is_empty() => Self::AsItIs,
-            Shown::Named(_) => Self::ask_about(&protected),
-            // An object that is named by its id alone has no path that could be checked.
-            Shown::Filterable(_) | Shown::Anything(_)
-                if revisions.iter().any(|kind| *kind != ObjectKind::Commit) =>
-            {
-                let why =
-                    "This command shows an object by its id, so it is unknown which file it is.";
-                Self::Ask(why.to_owned())
-            }
-            Shown::Anything(_) if protected.is_empty() => Self::AsItIs,
-            Shown::Anything(_) => Self::ask_about(&protected),
-            Shown::Filterable(_) => {
+    /// Decides about a command line from what git says that it means. `existing` holds the words
+    /// that name a file or folder where git runs.
+    pub fn about(line: &Line<'_>, existing: &BTreeSet<&str>, facts: GitFacts) -> Self {
+        let GitFacts { meanings, named, protected, untracked, leaves } = facts;
+        match line.shown() {
+            Shown::Nothing => return Self::AsItIs,
+            Shown::Unknown => return Self::unclear("a part of the command line is not known"),
+            Shown::Filterable | Shown::Whole => {}
+        }
+        // Whatever else git may take the word for, it must not be what was not looked at.
+        if let Some(word) = line.stray(&meanings, existing) {
+            return match command_line::is_refused(word) {
+                true => Self::AsItIs,
+                false => Self::unclear(&format!("it is unknown what {word:?} means")),
+            };
+        }
+        if line.is_diff() && leaves {
+            return Self::unclear(
+                "it compares files outside the repository; git diff --no-index does that",
+            );
+        }
+        // An object that is named by its id alone has no path that could be checked.
+        if meanings.contains(&Meaning::Object) {
+            let why = "This command shows an object of which no path is known, so it is unknown \
+                which file it is.";
+            return Self::Ask(why.to_owned());
+        }
+        if !named.is_empty() {
+            return Self::ask_about(&named);
+        }
+        let pinned = |excluded: &BTreeSet<String>| line.pinned(&meanings, excluded);
+        let revisions = command_line::revisions(&meanings);
+        let has_files = revisions.iter().any(|meaning| !matches!(meaning, Meaning::Commits));
+        let whole = line.shown() == Shown::Whole || has_files;
+        match (line.scope(&meanings), whole) {
+            (Scope::NamedFiles, _) => pinned(&BTreeSet::new()).map_or(Self::AsItIs, Self::Pinned),
+            (_, true) if !protected.is_empty() => Self::ask_about(&protected),
+            (_, true) => pinned(&BTreeSet::new()).map_or(Self::AsItIs, Self::Pinned),
+            (_, false) => {
                 let mut excluded = untracked;
                 excluded.extend(protected.secret.iter().chain(&protected.hidden).cloned());
-                match excluded.len() {
-                    0 => Self::AsItIs,
-                    1..=MAX_EXCLUDED => {
-                        Self::Excluding(command_line::excluding(args, &excluded, existing))
-                    }
+                match (pinned(&excluded), excluded.len()) {
+                    (None, _) => Self::AsItIs,
+                    (Some(args), 0) => Self::Pinned(args),
+                    (Some(args), 1..=MAX_EXCLUDED) => Self::Excluding(args),
                     _ => Self::ask_about(&protected),
                 }
             }
@@ -136,103 +140,4 @@ impl GitDecision {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(line: &str) -> Vec<String> {
-        line.split(' ').map(str::to_owned).collect()
-    }
-
-    fn decide(line: &str, facts: GitFacts) -> GitDecision {
-        let (args, existing) = (words(line), BTreeSet::from(["src"]));
-        GitDecision::about(&args, &existing, &Shown::by(&args, &existing), facts)
-    }
-
-    fn paths(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    fn secret(names: &[&str]) -> GitFacts {
-        let protected = ProtectedPaths { secret: paths(names), ..Default::default() };
-        GitFacts { protected, ..Default::default() }
-    }
-
-    fn hidden(names: &[&str]) -> GitFacts {
-        let protected = ProtectedPaths { hidden: paths(names), ..Default::default() };
-        GitFacts { protected, ..Default::default() }
-    }
-
-    fn leading_to(kind: ObjectKind) -> GitFacts {
-        GitFacts { revisions: vec![ObjectKind::Commit, kind], ..Default::default() }
-    }
-
-    /// What is decided, in a word.
-    fn outcome(decision: &GitDecision) -> &'static str {
-        match decision {
-            GitDecision::AsItIs => "runs",
-            GitDecision::Excluding(_) => "excludes",
-            GitDecision::Ask(_) => "asks",
-        }
-    }
-
-    #[test]
-    fn protected_files_are_excluded_or_asked_about() {
-        let many: Vec<String> = (0..=MAX_EXCLUDED).map(|n| format!("{n}.pem")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let untracked = GitFacts { untracked: paths(&[".env"]), ..Default::default() };
-        for (line, facts, expected) in [
-            ("branch", secret(&[".env"]), "runs"),
-            ("show HEAD", GitFacts::default(), "runs"),
-            ("show HEAD", secret(&[".env"]), "excludes"),
-            ("show HEAD", hidden(&["plan"]), "excludes"),
-            ("status", untracked, "excludes"),
-            ("show HEAD", secret(&many[1..]), "excludes"),
-            ("show HEAD", secret(&many), "asks"),
-            ("show HEAD:src/x", GitFacts::default(), "runs"),
-            ("show HEAD:src/x", secret(&["src/x"]), "asks"),
-            ("show HEAD:src/x", hidden(&["src/x"]), "asks"),
-            ("archive HEAD", GitFacts::default(), "runs"),
-            ("archive HEAD", secret(&[".env"]), "asks"),
-            ("archive HEAD", hidden(&["plan"]), "asks"),
-            ("show abcd", leading_to(ObjectKind::Commit), "runs"),
-            ("show abcd", leading_to(ObjectKind::Blob), "asks"),
-            ("show abcd", leading_to(ObjectKind::Other), "asks"),
-            ("archive abcd", leading_to(ObjectKind::Other), "asks"),
-        ] {
-            assert_eq!(outcome(&decide(line, facts.clone())), expected, "{line} {facts:?}");
-        }
-    }
-
-    #[test]
-    fn every_protected_file_is_excluded() {
-        let facts = GitFacts {
-            protected: ProtectedPaths { secret: paths(&["a.pem"]), hidden: paths(&["plan"]) },
-            untracked: paths(&[".env"]),
-            ..Default::default()
-        };
-        let spec = |path: &str| format!(":(exclude,top,literal){path}");
-        let args = ["status".to_owned(), spec(".env"), spec("a.pem"), spec("plan")];
-        assert_eq!(decide("status", facts), GitDecision::Excluding(args.into()));
-    }
-
-    #[test]
-    fn a_question_names_a_secret_file_but_no_hidden_one() {
-        let reason = |facts| match decide("archive HEAD", facts) {
-            GitDecision::Ask(reason) => reason,
-            other => panic!("{other:?}"),
-        };
-        assert!(reason(secret(&["deep/.env"])).contains("deep/.env"));
-        assert!(!reason(hidden(&["plan"])).contains("plan"));
-        let GitDecision::Ask(unclear) = GitDecision::unclear("git cannot be asked") else {
-            panic!()
-        };
-        assert!(unclear.ends_with("git keeps here: git cannot be asked."), "{unclear}");
-    }
-
-    #[test]
-    fn git_names_the_kinds_of_objects() {
-        let kinds = ["blob\n", "commit\n", "tree\n", "tag", ""].map(ObjectKind::parse);
-        use ObjectKind::{Blob, Commit, Other};
-        assert_eq!(kinds, [Blob, Commit, Other, Other, Other]);
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //! the environment come last and take precedence. What only an option can switch off is switched
 //! off by that option.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use atelier_core::policy::git::subcommand;
 
@@ -61,6 +61,11 @@ const SETTINGS: &[(&str, &str)] = &[
 /// command. git selects the line for each host.
 pub(super) const LENT: &str = "git-credentials";
 const LENT_HELPER: &str = "store --file=\"$TMPDIR/git-credentials\"";
+
+/// Shows every object as it is, and not as a replacement in `refs/replace` has it.
+pub(super) fn no_replacements() -> (String, String) {
+    ("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())
+}
 
 /// The environment of a git command. `neutralised` has the names of settings in the repository's
 /// configuration that would run something and can be emptied.
@@ -163,6 +168,13 @@ pub(crate) fn at_hooks(args: &[String]) -> bool {
 /// Whether the command may write a repository's configuration.
 pub(crate) fn configures(args: &[String]) -> bool {
     subcommand(args).is_some_and(|(at, _)| CONFIGURING.contains(&args[at].as_str()))
+}
+
+/// The folder in which git runs, after its `-C` options.
+pub(crate) fn folder(cwd: &Path, args: &[String]) -> PathBuf {
+    let mut folder = cwd.to_owned();
+    folder.extend(place(args).iter().skip(1).step_by(2));
+    folder
 }
 
 /// The leading `-C dir` options, which select the repository.

@@ -1,49 +1,32 @@
 //! Questions to git about a repository. They run in the sandbox of a read-only command.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atelier_core::policy::call::Command;
-use atelier_core::policy::git::ProtectedPaths;
 
 use super::runner::Runner;
 use super::{Access, CommandSpec, Ending, Outcome, git};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::ignored::Ignored;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, relative};
 
 /// A repository that needs longer is too large to be scanned before each command.
 const LONGEST: Duration = Duration::from_secs(20);
 const LARGEST: usize = 128 << 20;
 
-/// How many scanned repositories of a workspace are remembered.
-const REMEMBERED: usize = 16;
+/// How many repositories of a workspace are remembered.
+pub(super) const REMEMBERED: usize = 64;
+
+/// The files in a repository's folder that decide where git finds it and how it is configured.
+pub(crate) const SETTINGS: [&str; 3] = ["HEAD", "config", "config.worktree"];
 
 /// Git's answer to a question.
 pub(crate) struct GitAnswer {
     pub(crate) success: bool,
     pub(crate) stdout: String,
-}
-
-/// Identifies a history that was scanned for protected files, and the rules of the scan.
-#[derive(Debug)]
-pub(crate) struct ScannedHistory {
-    pub(crate) top: PathBuf,
-    pub(crate) tips: String,
-    pub(crate) ignored: Arc<Ignored>,
-    pub(crate) secrets: Vec<String>,
-}
-
-impl ScannedHistory {
-    fn same(&self, other: &Self) -> bool {
-        let unruled = self.ignored.is_empty() && other.ignored.is_empty();
-        self.top == other.top
-            && self.tips == other.tips
-            && self.secrets == other.secrets
-            && (unruled || Arc::ptr_eq(&self.ignored, &other.ignored))
-    }
 }
 
 impl Runner {
@@ -63,16 +46,45 @@ impl Runner {
         self.ask(workspace, &spec, args, cancel)
     }
 
-    /// The names of all git settings in the place where `spec` will run. If git fails here, it will
-    /// fail for the command as well.
-    pub(super) fn configured(
+    /// The settings that make git run a program where `spec` will run it. Where git itself fails at
+    /// that, it fails at the command as well.
+    pub(super) fn helpers(
         &self,
         workspace: &Workspace,
         spec: &CommandSpec,
         cancel: &Cancel,
-    ) -> Result<String> {
-        let names = ["config", "--list", "--name-only", "-z"];
-        self.ask(workspace, spec, &names, cancel).map(|answer| answer.stdout)
+    ) -> Result<Vec<String>> {
+        let place = git::folder(relative(&spec.cwd), &spec.args);
+        let key = workspace.discover(&place).and_then(|git_dir| {
+            let fingerprint = workspace.fingerprint(&git_dir, &SETTINGS)?;
+            Some((git_dir, fingerprint))
+        });
+        if let Some((git_dir, fingerprint)) = &key
+            && let Some((known, helpers)) = self.settings().get(git_dir)
+            && known == fingerprint
+        {
+            return Ok(helpers.clone());
+        }
+        let names =
+            self.ask(workspace, spec, &["config", "--list", "--name-only", "-z"], cancel)?.stdout;
+        let helpers = git::helpers(&names);
+        // What is included from elsewhere can change without notice.
+        let includes = |name: &str| name.to_ascii_lowercase().starts_with("include");
+        match key {
+            Some((git_dir, fingerprint)) if !names.split('\0').any(includes) => {
+                let mut settings = self.settings();
+                if settings.len() >= REMEMBERED {
+                    settings.clear();
+                }
+                settings.insert(git_dir, (fingerprint, helpers.clone()));
+            }
+            _ => {}
+        }
+        Ok(helpers)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, HashMap<PathBuf, (u64, Vec<String>)>> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(
@@ -83,23 +95,9 @@ impl Runner {
         cancel: &Cancel,
     ) -> Result<GitAnswer> {
         let spec = question(about, args);
-        whole(self.start(workspace, &spec, self.git_environment(&spec, &[]), cancel)?)
-    }
-
-    /// The result of an earlier scan of the same history, if there was one.
-    pub(crate) fn recall_scan(&self, scan: &ScannedHistory) -> Option<ProtectedPaths> {
-        let histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = histories.iter().find(|(known, _)| known.same(scan));
-        known.map(|(_, protected)| protected.clone())
-    }
-
-    pub(crate) fn remember_scan(&self, scan: ScannedHistory, protected: ProtectedPaths) {
-        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        histories.retain(|(known, _)| known.top != scan.top);
-        if histories.len() >= REMEMBERED {
-            histories.remove(0);
-        }
-        histories.push((scan, protected));
+        let mut environment = self.git_environment(&spec, &[]);
+        environment.push(git::no_replacements());
+        whole(self.start(workspace, &spec, environment, cancel)?)
     }
 }
 

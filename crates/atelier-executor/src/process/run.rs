@@ -144,7 +144,7 @@ impl Runner {
             writable,
             pinned: match spec.access {
                 Access::ReadOnly => Vec::new(),
-                Access::Workspace => pinned(workspace, &spec.hidden)?,
+                Access::Workspace => pinned(workspace, spec.hidden.iter().chain(&spec.in_place))?,
             },
             hidden: self.covers(workspace, spec)?,
             read_only: match spec.access {
@@ -179,16 +179,18 @@ impl Runner {
     }
 }
 
-/// The folders that contain hidden paths, outer folders first. If they could be moved, hidden files
-/// would have another name for the next command and would no longer be hidden.
-fn pinned(workspace: &Workspace, hidden: &[PathBuf]) -> Result<Vec<CString>> {
+/// The folders that these paths lie in, from the outside in. Moved elsewhere, what is in them would
+/// have another name the next time: a file would be hidden no more, and a repository could be
+/// replaced by another.
+fn pinned<'p>(
+    workspace: &Workspace,
+    paths: impl Iterator<Item = &'p PathBuf>,
+) -> Result<Vec<CString>> {
     if !sandbox_support().0.mounts {
         return Ok(Vec::new());
     }
-    let above = hidden
-        .iter()
-        .flat_map(|path| path.ancestors().skip(1))
-        .filter(|dir| !dir.as_os_str().is_empty());
+    let above =
+        paths.flat_map(|path| path.ancestors().skip(1)).filter(|dir| !dir.as_os_str().is_empty());
     let folders: BTreeSet<&Path> = above.collect();
     folders.into_iter().map(|dir| c_path(&workspace.root().join(dir))).collect()
 }

@@ -1,15 +1,16 @@
 //! The environment of a command: PATH, HOME, variables, temporary folder. None of it is the
 //! caller's own.
 
+use std::collections::HashMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use atelier_core::policy::git::ProtectedPaths;
-
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
-use super::{CommandSpec, Isolation, Outcome, ScannedHistory, Toolchains, detect_isolation};
+use super::{
+    Access, CommandSpec, Isolation, KnownRepository, Outcome, Toolchains, detect_isolation,
+};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -44,7 +45,9 @@ pub struct Runner {
     /// An empty folder and an empty file, which are mounted over hidden paths.
     pub(super) empty_dir: PathBuf,
     pub(super) empty_file: PathBuf,
-    pub(super) histories: Mutex<Vec<(ScannedHistory, ProtectedPaths)>>,
+    /// Settings that run programs, by repository, with the fingerprint of its configuration.
+    pub(super) settings: Mutex<HashMap<PathBuf, (u64, Vec<String>)>>,
+    pub(super) histories: Mutex<Vec<KnownRepository>>,
 }
 
 impl Runner {
@@ -68,6 +71,7 @@ impl Runner {
             tmp,
             empty_dir: private_dir(&state.join("empty"))?,
             empty_file: empty_file(&state.join("nothing"))?,
+            settings: Mutex::default(),
             histories: Mutex::default(),
             path,
             #[cfg(target_os = "linux")]
@@ -93,14 +97,23 @@ impl Runner {
         spec: &CommandSpec,
         cancel: &Cancel,
     ) -> Result<Outcome> {
+        if spec.program == "diff" && compares_folders(&spec.args) {
+            // A link in a folder leads to what nobody named, so the links themselves are compared.
+            let args = ["--no-dereference".to_owned()].into_iter().chain(spec.args.iter().cloned());
+            let spec = CommandSpec { args: args.collect(), ..spec.clone() };
+            return self.start(workspace, &spec, self.base_environment(&spec), cancel);
+        }
         if spec.program != "git" {
             return self.start(workspace, spec, self.base_environment(spec), cancel);
         }
-        // git lists the helpers that the repository names. Reading the configuration runs none of
-        // them.
-        let names = self.configured(workspace, spec, cancel)?;
+        // git itself says which helpers the repository names; reading its configuration runs none
+        // of them.
+        let helpers = self.helpers(workspace, spec, cancel)?;
         let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
-        self.start(workspace, &spec, self.git_environment(&spec, &git::helpers(&names)), cancel)
+        let mut environment = self.git_environment(&spec, &helpers);
+        // What is shown unasked must be what was looked through.
+        environment.extend((spec.access == Access::ReadOnly).then(git::no_replacements));
+        self.start(workspace, &spec, environment, cancel)
     }
 
     pub(super) fn git_environment(
@@ -194,6 +207,16 @@ impl Runner {
     pub(super) fn temporary(&self) -> Result<Temporary> {
         Temporary::new(&self.tmp)
     }
+}
+
+/// Whether diff is told to go through folders. A word too many that looks like it only makes it
+/// compare links.
+fn compares_folders(args: &[String]) -> bool {
+    let mut options = args.iter().take_while(|arg| *arg != "--");
+    options.any(|arg| match arg.strip_prefix("--") {
+        Some(long) => long.starts_with("rec"),
+        None => arg.starts_with('-') && arg.contains('r'),
+    })
 }
 
 /// Creates an empty file, unless it exists.

@@ -11,6 +11,7 @@ use atelier_core::policy::{Access, PathUse};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use super::history::GitRun;
 use super::path_restrictions::PathRestrictions;
 use super::{Tools, exact};
 use crate::described::Described;
@@ -50,9 +51,8 @@ impl Preview {
 /// A call that is about to run, with its judgement.
 pub(super) struct Judged {
     pub(super) judgement: Judgement,
-    /// The arguments of a git command that leave out guarded files; `None` if nothing has to be
-    /// left out.
-    pub(super) without_guarded: Option<Vec<String>>,
+    /// How it runs, if it is a git command.
+    pub(super) git: GitRun,
 }
 
 impl Tools<'_> {
@@ -65,7 +65,7 @@ impl Tools<'_> {
     pub(super) fn judge_whole(&self, call: &ToolCall) -> Judged {
         let mut judgement = self.policy.judge(call, self.roots);
         if judgement.verdict == Verdict::Deny {
-            return Judged { judgement, without_guarded: None };
+            return Judged { judgement, git: GitRun::default() };
         }
         // A class of calls is named by its rule, so a rule of files says which tool it is about.
         let about = judgement.subject().to_owned();
@@ -75,12 +75,12 @@ impl Tools<'_> {
             judgement = judgement.stricter(found);
         }
         let ToolCall::ExecuteCommand(command) = call else {
-            return Judged { judgement, without_guarded: None };
+            return Judged { judgement, git: GitRun::default() };
         };
         let judgement = self.judge_patches(command, judgement);
-        let Judged { judgement, without_guarded } = self.judge_git(command, judgement);
+        let Judged { judgement, git } = self.judge_git(command, judgement);
         let judgement = self.judge_isolation(&detect_isolation(), command, judgement);
-        Judged { judgement, without_guarded }
+        Judged { judgement, git }
     }
 
     /// What a call would change. Changes nothing. Fails if the call cannot be done.
@@ -236,6 +236,11 @@ impl Tools<'_> {
             );
             return Judgement::denied(FailureCode::PathProtected, "path.ignored", reason);
         }
+        if used.access == Access::Read && ws.is_sealed(&real) {
+            let reason =
+                format!("{shown}: Only git commands read what git keeps inside a repository.");
+            return Judgement::denied(FailureCode::PathNotAllowed, "file.repository", reason);
+        }
         match to_workspace_path(&real, shown) {
             Ok(resolved) => self.policy.judge_resolved(&resolved, used.access, is_dir),
             Err(error) => {
@@ -292,7 +297,8 @@ impl Tools<'_> {
         let low = judgement.verdict == Verdict::Low;
         let bare =
             |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
-        if !isolation.mounts && self.path_restrictions(command, low).as_ref().is_ok_and(bare) {
+        if !isolation.mounts && self.path_restrictions(command, low, false).as_ref().is_ok_and(bare)
+        {
             let reason = "This workspace has protected files, and this machine cannot keep \
                 commands from them.";
             let rule = format!("{about} isolation.files");

@@ -2,8 +2,9 @@
 //! is judged as if its own call wrote it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use atelier_core::path::{MAX_PATH_BYTES, PathError, WorkspacePath};
+use atelier_core::path::{MAX_PATH_BYTES, WorkspacePath};
 use atelier_core::policy::Access;
 use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::verdict::{Judgement, Verdict};
@@ -11,6 +12,8 @@ use atelier_core::policy::verdict::{Judgement, Verdict};
 use super::Tools;
 use crate::error::Error;
 use crate::read::Part;
+use crate::walk::Kind;
+use crate::workspace::{relative, to_workspace_path};
 
 impl Tools<'_> {
     pub(super) fn judge_patches(&self, command: &call::Command, judgement: Judgement) -> Judgement {
@@ -18,21 +21,62 @@ impl Tools<'_> {
             return judgement;
         }
         let call = ToolCall::ExecuteCommand(command.clone());
-        let files = self.policy.paths(&call, self.roots);
-        let files = files.into_iter().filter(|used| used.access == Access::Read);
-        files.fold(judgement, |judgement, used| {
-            let found = match self.workspace.read(&used.path, Part::Whole) {
-                Ok(patch) => self.judge_patch(&String::from_utf8_lossy(&patch.bytes)),
-                // The command's directory, or a file that does not exist. It is not a patch.
-                Err(Error::NotFound { .. } | Error::NotAFile { .. }) => return judgement,
-                Err(error) => unread(&error.to_string()),
-            };
+        let used = self.policy.paths(&call, self.roots);
+        let (mut patches, mut found) = (Vec::new(), Vec::new());
+        // Where the names in a patch may start: the options of a command and its folder are put in
+        // front of them.
+        let mut folders = BTreeSet::from([String::new()]);
+        for used in used.into_iter().filter(|used| used.access == Access::Read) {
+            match self.workspace.read(&used.path, Part::Whole) {
+                Ok(patch) => patches.push(patch.bytes),
+                Err(Error::NotFound { .. } | Error::NotAFile { .. }) => {
+                    let raw = WorkspacePath::parse(&used.raw, self.roots);
+                    folders.extend(
+                        [Some(&used.path), raw.as_ref().ok()].into_iter().flatten().map(text),
+                    );
+                    self.read_mails(command, &used.path, &mut patches, &mut found);
+                }
+                Err(error) => found.push(unread(&error.to_string())),
+            }
+        }
+        if lists_patches(command) {
+            found.push(unread("the file lists others"));
+        }
+        found.extend(
+            patches.iter().map(|patch| self.judge_patch(&String::from_utf8_lossy(patch), &folders)),
+        );
+        found.into_iter().fold(judgement, |judgement, found| {
             let found = found.about(judgement.subject());
             judgement.stricter(found)
         })
     }
 
-    fn judge_patch(&self, patch: &str) -> Judgement {
+    /// `git am` takes a folder of mails, each of them a patch.
+    fn read_mails(
+        &self,
+        command: &call::Command,
+        folder: &WorkspacePath,
+        patches: &mut Vec<Vec<u8>>,
+        found: &mut Vec<Judgement>,
+    ) {
+        if command.command != "git" || !command.args.iter().any(|arg| arg == "am") {
+            return;
+        }
+        for below in ["", "cur", "new"] {
+            let Ok(dir) = to_workspace_path(&relative(folder).join(below), "") else { continue };
+            let Ok(names) = self.workspace.entries(&dir) else { continue };
+            for (name, _) in names.into_iter().filter(|(_, kind)| *kind != Kind::Directory) {
+                let mail = to_workspace_path(&relative(&dir).join(name), "");
+                match mail.and_then(|mail| self.workspace.read(&mail, Part::Whole)) {
+                    Ok(mail) if patches.len() < MOST_MAILS => patches.push(mail.bytes),
+                    Ok(_) => return found.push(unread("there are too many mails")),
+                    Err(error) => found.push(unread(&error.to_string())),
+                }
+            }
+        }
+    }
+
+    fn judge_patch(&self, patch: &str, folders: &BTreeSet<String>) -> Judgement {
         let mut worst = Judgement::new(Verdict::Low, "patch", "It changes files of the project.");
         let mut left = MOST_NAMES;
         for line in patch.lines() {
@@ -54,22 +98,28 @@ impl Tools<'_> {
                 };
                 // However many folders the command strips, the file is one of these.
                 for at in name.match_indices('/').map(|(slash, _)| slash + 1).chain([0]) {
-                    if left == 0 {
-                        return worst.stricter(unread("it names too many files"));
+                    for folder in folders {
+                        if left == 0 {
+                            return worst.stricter(unread("it names too many files"));
+                        }
+                        left -= 1;
+                        worst = worst
+                            .stricter(self.judge_name(folder, name[at..].trim_start_matches('/')));
                     }
-                    left -= 1;
-                    worst = worst.stricter(self.judge_name(name[at..].trim_start_matches('/')));
                 }
             }
         }
         worst
     }
 
-    fn judge_name(&self, name: &str) -> Judgement {
-        match WorkspacePath::parse(name, self.roots) {
+    fn judge_name(&self, folder: &str, name: &str) -> Judgement {
+        if name.is_empty() {
+            return Judgement::new(Verdict::Low, "patch", "It names no file.");
+        }
+        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        match WorkspacePath::parse(&path, self.roots) {
             Ok(path) => self.policy.judge_resolved(&path, Access::Write, false),
-            Err(PathError::Empty) => Judgement::new(Verdict::Low, "patch", "It names no file."),
-            // The program that applies the patch may still be able to read it.
+            // What we cannot read, the program that applies it may.
             Err(_) => unread(UNREADABLE),
         }
     }
@@ -77,6 +127,8 @@ impl Tools<'_> {
 
 /// A patch with more names is not examined any further.
 const MOST_NAMES: usize = 200_000;
+/// A folder with more mails is not read.
+const MOST_MAILS: usize = 1000;
 /// Two names of the greatest length, with every byte escaped as four.
 const LONGEST_LINE: usize = 2 * 4 * (MAX_PATH_BYTES + 1);
 /// Each blank may be the end of a name.
@@ -97,6 +149,16 @@ fn unread(why: &str) -> Judgement {
 fn applies_patches(command: &call::Command) -> bool {
     let sub = || command.args.iter().any(|arg| arg == "apply" || arg == "am");
     command.command == "patch" || (command.command == "git" && sub())
+}
+
+/// The path as text, empty for the root.
+fn text(path: &WorkspacePath) -> String {
+    relative(path).to_string_lossy().into_owned()
+}
+
+/// Whether the files that the command names are lists of patches.
+fn lists_patches(command: &call::Command) -> bool {
+    command.args.iter().any(|arg| arg.contains("stgit-series"))
 }
 
 /// The line without what GNU patch ignores before a header: indentation and quote marks of an

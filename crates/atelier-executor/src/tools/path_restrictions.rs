@@ -1,20 +1,27 @@
 //! What a command must not see or change: files that `.atelierignore` names, `.atelierignore`
 //! itself, the inside of repositories and, if nobody was asked, secret files.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::compares_files;
 
 use super::Tools;
+use super::repository::Repository;
 use crate::error::{Error, Result};
 use crate::ignored::IGNORE_FILE;
-use crate::process::configures;
+use crate::process::{Runner, configures};
+use crate::repositories::{GIT_DIR, repository_listed, seals};
 use crate::walk::{Kind, Names};
+use crate::workspace::to_workspace_path;
 
 /// Each path is a separate mount. A workspace with more secret files or repositories than this is
 /// refused.
 const MAX_RESTRICTED: usize = 4096;
+
+/// More repositories than this are not asked what they hold.
+const MAX_ASKED: usize = 16;
 
 /// Paths below the root. Each is as high in the tree as possible.
 #[derive(Debug, Default)]
@@ -24,12 +31,19 @@ pub(super) struct PathRestrictions {
     /// they have read the setting that disables them.
     pub(super) hooks: Vec<PathBuf>,
     pub(super) read_only: Vec<PathBuf>,
+    /// Paths of which every folder above stays where it is.
+    pub(super) in_place: Vec<PathBuf>,
+    /// Whether objects and the like are among what is hidden.
+    pub(super) sealed: bool,
+    /// The repositories of the workspace, if they were looked for.
+    pub(super) repositories: BTreeSet<PathBuf>,
 }
 
-/// A `.git`: a folder, or a file that points to one.
-struct Repository {
-    path: PathBuf,
-    is_dir: bool,
+/// A `.git`, or a folder that is a repository under another name.
+pub(super) struct FoundRepository {
+    pub(super) path: PathBuf,
+    /// The `.git` of a worktree or a submodule is a file that says where the repository is.
+    pub(super) is_dir: bool,
 }
 
 /// What to look for.
@@ -39,33 +53,50 @@ struct Wanted {
     repositories: bool,
     /// git needs the files inside repositories, whatever their names are.
     into_repositories: bool,
+    /// Look into the folders of other people's packages.
+    packages: bool,
 }
 
 impl Tools<'_> {
-    /// What a command may see and change in the workspace. `looks` is set if nobody was asked about
-    /// the command.
+    /// What a command gets to see and to change of the workspace. `looks` where nobody was asked
+    /// about it; `outside` where git works without a repository.
     ///
-    /// Files in `.git` can start programs, also with the user's own git. So only git changes them,
-    /// and git changes configuration only through commands meant for it.
+    /// What is in `.git` starts programs, of the person's own git as well: only git itself changes
+    /// it, and of git only what is meant to changes configuration.
     pub(super) fn path_restrictions(
         &self,
         command: &call::Command,
         looks: bool,
+        outside: bool,
     ) -> Result<PathRestrictions> {
-        let git = command.command == "git" && !compares_files(&command.args);
-        let wanted =
-            Wanted { secrets: looks, repositories: !looks || git, into_repositories: !git };
-        let (hidden, repositories) = self.find(wanted)?;
+        let git = command.command == "git" && !outside && !compares_files(&command.args);
+        let wanted = Wanted {
+            secrets: looks,
+            repositories: !looks || git,
+            into_repositories: !git,
+            packages: !looks || outside || reads_folders(command),
+        };
+        let (mut hidden, repositories) = self.find(wanted)?;
         let (mut hooks, mut read_only) = (Vec::new(), Vec::new());
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
         }
-        for Repository { path, is_dir } in repositories {
+        let sealed = !git && (looks || self.keeps_protected(&repositories));
+        if sealed && !looks {
+            for repository in repositories.iter().filter(|repository| repository.is_dir) {
+                hidden.extend(self.sealed_in(&repository.path)?);
+            }
+        }
+        let (mut in_place, mut known) = (Vec::new(), BTreeSet::new());
+        for FoundRepository { path, is_dir } in repositories {
+            known.insert(path.clone());
             if !git {
+                // Copied back under the old name, it would be another repository with other
+                // configuration.
+                in_place.push(path.clone());
                 read_only.push(path);
                 continue;
             }
-            // In a worktree or a submodule, `.git` is a file that names the repository's folder.
             if is_dir {
                 hooks.extend(self.hooks_in(&path)?);
                 if !looks && !configures(&command.args) {
@@ -73,7 +104,54 @@ impl Tools<'_> {
                 }
             }
         }
-        Ok(PathRestrictions { hidden, hooks, read_only })
+        Ok(PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories: known })
+    }
+
+    /// The repositories of the workspace.
+    pub(super) fn repositories(&self) -> Result<Vec<FoundRepository>> {
+        let wanted =
+            Wanted { secrets: false, repositories: true, into_repositories: false, packages: true };
+        Ok(self.find(wanted)?.1)
+    }
+
+    /// Whether a repository holds files that nobody may see unasked, or it cannot be found out.
+    fn keeps_protected(&self, repositories: &[FoundRepository]) -> bool {
+        let Some(runner) = self.runner else { return true };
+        repositories.len() > MAX_ASKED
+            || repositories.iter().any(|repository| {
+                let place = repository.path.parent().unwrap_or(Path::new(""));
+                let Ok(cwd) = to_workspace_path(place, "") else { return true };
+                let asks = call::Command {
+                    command: "git".to_owned(),
+                    args: Vec::new(),
+                    timeout: None,
+                    cwd,
+                };
+                self.asked_protected(runner, &asks).unwrap_or(true)
+            })
+    }
+
+    fn asked_protected(&self, runner: &Runner, asks: &call::Command) -> Result<bool, &'static str> {
+        let opened = Repository::open(self, runner, asks, Vec::new(), false)?;
+        let Some((mut repository, _)) = opened else { return Err("git finds no repository") };
+        let mut protected = repository.index()?;
+        protected.extend(repository.history()?);
+        repository.remember();
+        Ok(!protected.is_empty())
+    }
+
+    /// What only git reads of a repository.
+    fn sealed_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        // Gone or closed to us: then it is closed to the command, too.
+        let Ok(mut names) = Names::open(self.workspace.handle(), repository) else {
+            return Ok(found);
+        };
+        let listed = names.each(|name, _| {
+            found.extend(seals(Path::new(name)).then(|| repository.join(name)));
+            Ok(())
+        });
+        listed.map(|()| found).map_err(|_| too_much())
     }
 
     /// The hooks folders of a repository and of its submodules, whatever the submodules are called.
@@ -106,44 +184,59 @@ impl Tools<'_> {
         Ok(found)
     }
 
-    /// Files of the working tree that must not be shown without approval.
+    /// Files of the working tree that nobody may see unasked.
     pub(super) fn hidden_files(&self) -> Result<Vec<PathBuf>> {
-        let wanted = Wanted { secrets: true, repositories: false, into_repositories: false };
+        let wanted = Wanted {
+            secrets: true,
+            repositories: false,
+            into_repositories: false,
+            packages: false,
+        };
         Ok(self.find(wanted)?.0)
     }
 
-    /// Finds the files to hide, and the repositories.
-    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<Repository>)> {
+    /// What to hide, and where repositories are.
+    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
         let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
         if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
             return Ok((hidden, repositories));
         }
+        let enters = wanted.into_repositories && (wanted.secrets || !ignored.is_empty());
         let mut left = ws.options().max_entries;
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
             // The folder is gone or not readable, so the command cannot read it either.
             let Ok(mut names) = Names::open(ws.handle(), &dir) else { continue };
-            let in_repository = dir.components().any(|part| part.as_os_str() == ".git");
+            let repository = repository_listed(&dir, &names);
+            // Known by its content, because it has another name than `.git`.
+            let is_bare = repository.as_ref().is_some_and(|inside| inside.as_os_str().is_empty())
+                && !dir.ends_with(GIT_DIR);
+            if is_bare && wanted.repositories && !dir.as_os_str().is_empty() {
+                repositories.push(FoundRepository { path: dir.clone(), is_dir: true });
+            }
             let read = names.each(|name, kind| {
                 left = left.checked_sub(1).ok_or(rustix::io::Errno::OVERFLOW)?;
                 let path = dir.join(name);
                 let is_dir = kind == Kind::Directory;
-                let secret = wanted.secrets && kind != Kind::Symlink && self.is_secret(&path);
+                let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
+                let secret = wanted.secrets
+                    && kind != Kind::Symlink
+                    && ((sealed && wanted.into_repositories) || self.is_secret(&path));
                 if ignored.hides_entry(&path, is_dir) || secret {
                     hidden.push(path);
                     return Ok(());
                 }
-                let repository = name == ".git";
-                if repository && wanted.repositories {
-                    repositories.push(Repository { path: path.clone(), is_dir });
+                let is_git = name.eq_ignore_ascii_case(GIT_DIR);
+                if is_git && wanted.repositories {
+                    repositories.push(FoundRepository { path: path.clone(), is_dir });
                 }
-                // Installed packages and git's own objects contain no secret files of this project.
-                let passed_by = (repository
-                    && !(wanted.into_repositories && (wanted.secrets || !ignored.is_empty())))
-                    || (in_repository && name == "objects")
-                    || (ignored.is_empty() && name == "node_modules");
+                // Git's own objects hold nothing by name, and other people's packages no secrets of
+                // this project.
+                let passed_by = sealed
+                    || (is_git && !enters)
+                    || (name == "node_modules" && !wanted.packages && ignored.is_empty());
                 if is_dir && !passed_by {
                     todo.push(path);
                 }
@@ -155,6 +248,12 @@ impl Tools<'_> {
         }
         Ok((hidden, repositories))
     }
+}
+
+/// Whether the program reads the contents of files in folders that it is not told of one by one.
+fn reads_folders(command: &call::Command) -> bool {
+    matches!(command.command.as_str(), "grep" | "egrep" | "fgrep" | "rg" | "diff")
+        || (command.command == "git" && compares_files(&command.args))
 }
 
 fn too_much() -> Error {

@@ -9,6 +9,10 @@ pub(crate) enum Kind {
     Name,
     /// A file or directory that is read.
     Read,
+    /// A file of program text that is run. `-` would take the text from standard input.
+    Script,
+    /// A program by its name, or a script of the project.
+    Program,
     /// A directory that the program changes to first. Other paths are relative to it.
     Enter,
     /// A file that a compiler reads. `@file`, which would hold more arguments, is denied.
@@ -89,6 +93,8 @@ impl Kind {
             "data" => Self::Data,
             "name" => Self::Name,
             "read" => Self::Read,
+            "script" => Self::Script,
+            "program" => Self::Program,
             "enter" => Self::Enter,
             "source" => Self::Source,
             "write" => Self::Write,

@@ -22,7 +22,7 @@ pub(super) enum Effect<'a> {
 }
 
 /// Keys of git's configuration that make git start no program.
-const HARMLESS_KEYS: [&str; 16] = [
+pub(crate) const HARMLESS_KEYS: [&str; 16] = [
     "user.name",
     "user.email",
     "push.default",
@@ -41,6 +41,14 @@ const HARMLESS_KEYS: [&str; 16] = [
     "core.quotepath",
 ];
 
+/// Programs that run what they are told to, and those that are refused because they take rights or
+/// files away.
+const STARTERS: [&str; 26] = [
+    "ash", "bash", "busybox", "csh", "dash", "dd", "doas", "env", "fish", "ksh", "nice", "nohup",
+    "pkexec", "pwsh", "rm", "script", "setsid", "sh", "ssh", "su", "sudo", "tcsh", "time",
+    "timeout", "xargs", "zsh",
+];
+
 impl<'c> Judge<'_, 'c> {
     /// Rates a value of this kind.
     pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
@@ -50,6 +58,19 @@ impl<'c> Judge<'_, 'c> {
             Kind::In(_) => self.argument(text),
             Kind::Name => self.secret(text, text),
             Kind::Read => self.path(text, Access::Read),
+            Kind::Script => {
+                self.path(text, Access::Read);
+                if text == "-" {
+                    self.high(
+                        "input",
+                        "The code comes from its input, not from a file that can be reviewed.",
+                    );
+                }
+            }
+            Kind::Program => {
+                self.argument(text);
+                self.program(text);
+            }
             Kind::Enter => {
                 self.path(text, Access::Read);
                 self.deny_entering_protected(text);
@@ -135,6 +156,17 @@ impl<'c> Judge<'_, 'c> {
                 self.deny("flags", "The flags name a program to run.");
             }
             Kind::Flags => text.split_whitespace().for_each(|flag| self.argument(flag)),
+        }
+    }
+
+    /// A program that another one starts is refused like one that is called, if it can start
+    /// anything.
+    fn program(&mut self, text: &str) {
+        let name = text.rsplit('/').next().unwrap_or(text);
+        if STARTERS.contains(&name) {
+            self.deny("program", "It starts a program that runs anything.");
+        } else if ["exec", "dlx", "x", "node"].contains(&name) {
+            self.high("program", "It runs a program that it is given by name.");
         }
     }
 

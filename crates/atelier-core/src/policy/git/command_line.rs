@@ -1,38 +1,83 @@
-//! Which file contents a git command line can show, read from its words.
+//! A git command line, read as git reads it: which words are options and their values, which are
+//! revisions or paths, and which file contents the command can show.
 
 use std::collections::BTreeSet;
 
+use super::options::{self, Effect, Group};
+
 /// Which file contents a git command line can show.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Shown<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
     /// No contents: names of branches, commit messages, or files written to their own places.
     Nothing,
     /// Contents of whole commits or trees. Pathspecs can exclude files from it.
-    Filterable(Scope<'a>),
-    /// The contents of these `revision:path` only.
-    Named(Vec<&'a str>),
-    /// Possibly any contents. Every command line that is not known here counts as this.
-    Anything(Scope<'a>),
+    Filterable,
+    /// Possibly any contents of the revisions that the command names, or of the whole history.
+    Whole,
+    /// Possibly anything, because a part of the command line is not known here.
+    Unknown,
 }
 
-/// Where a command takes contents from.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Scope<'a> {
-    /// From commits, and not only from what is tracked now.
-    pub history: bool,
-    /// The revisions that the command names. The two sides of a range are listed separately.
-    pub revisions: Vec<&'a str>,
+/// Where a command takes contents from, once it is known what its words mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Only from the files that it names as `revision:path`.
+    NamedFiles,
+    /// From the index and the working tree.
+    Index,
+    /// From commits as well.
+    History,
+}
+
+/// What git says that a word of a command line means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// One or more commits: a revision or a range.
+    Commits,
+    /// The file at this path from the repository's top, in a commit or in the index.
+    File(String),
+    /// A folder in a commit.
+    Tree,
+    /// An object of which no path is known.
+    Object,
+    /// Git does not know the word, so it can only be a path.
+    Unknown,
+}
+
+/// A git command line, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'a> {
+    args: &'a [String],
+    /// The position of the subcommand.
+    at: usize,
+    shown: Shown,
+    reach: Reach,
+    /// The words that git may take for revisions, with their positions.
+    words: Vec<(usize, &'a str)>,
+    /// The position of `--`.
+    dashes: Option<usize>,
+    compares_files: bool,
+    /// Git reads these words in ways that are not known here, so they only serve to find ids of
+    /// objects.
+    loose: bool,
+}
+
+/// From where a command takes contents, by its subcommand and options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Index,
+    /// From commits if it names some.
+    IfNamed,
+    History,
 }
 
 /// Subcommands that print no file contents, and write files only to their own places.
 const SILENT: &[&str] = &[
     "add",
-    "am",
     "annotate",
     "apply",
     "bisect",
     "blame",
-    "branch",
     "check-attr",
     "check-ignore",
     "checkout",
@@ -44,7 +89,6 @@ const SILENT: &[&str] = &[
     "count-objects",
     "describe",
     "fetch",
-    "for-each-ref",
     "init",
     "ls-remote",
     "ls-tree",
@@ -68,239 +112,9 @@ const SILENT: &[&str] = &[
     "stage",
     "submodule",
     "switch",
-    "tag",
     "var",
     "version",
 ];
-
-/// Options of `log`, `show` and `diff` that print no file contents. Git's abbreviations and bundles
-/// of short options are not listed, so they count as unknown.
-const QUIET: &[&str] = &[
-    "--abbrev-commit",
-    "--all",
-    "--all-match",
-    "--author-date-order",
-    "--boundary",
-    "--branches",
-    "--cherry-mark",
-    "--cherry-pick",
-    "--clear-decorations",
-    "--color",
-    "--date-order",
-    "--decorate",
-    "--default-prefix",
-    "--exit-code",
-    "--extended-regexp",
-    "--first-parent",
-    "--fixed-strings",
-    "--full-index",
-    "--graph",
-    "--invert-grep",
-    "--left-right",
-    "--merges",
-    "--no-abbrev-commit",
-    "--no-color",
-    "--no-decorate",
-    "--no-ext-diff",
-    "--no-merges",
-    "--no-notes",
-    "--no-patch",
-    "--no-prefix",
-    "--no-renames",
-    "--no-textconv",
-    "--no-walk",
-    "--oneline",
-    "--pretty",
-    "--quiet",
-    "--reflog",
-    "--regexp-ignore-case",
-    "--relative-date",
-    "--remotes",
-    "--reverse",
-    "--simplify-by-decoration",
-    "--source",
-    "--tags",
-    "--topo-order",
-    "--walk-reflogs",
-    "-E",
-    "-F",
-    "-g",
-    "-i",
-    "-q",
-    "-s",
-    "-z",
-];
-
-/// Options that print no file contents and take a value, behind `=` or as the next word.
-const QUIET_WITH_VALUE: &[&str] = &[
-    "--after",
-    "--author",
-    "--before",
-    "--committer",
-    "--date",
-    "--grep",
-    "--max-count",
-    "--max-parents",
-    "--min-parents",
-    "--since",
-    "--skip",
-    "--until",
-    "-n",
-];
-
-/// Options that print no file contents and take a value only behind `=`.
-const QUIET_EQUALS: &[&str] = &[
-    "--abbrev",
-    "--branches",
-    "--color",
-    "--decorate",
-    "--format",
-    "--pretty",
-    "--remotes",
-    "--tags",
-];
-
-/// Options that print file contents, but only of files that the pathspecs let through.
-const CONTENT: &[&str] = &[
-    "--binary",
-    "--cc",
-    "--check",
-    "--color-moved",
-    "--color-words",
-    "--compact-summary",
-    "--cumulative",
-    "--dirstat",
-    "--find-renames",
-    "--function-context",
-    "--histogram",
-    "--ignore-all-space",
-    "--ignore-blank-lines",
-    "--ignore-cr-at-eol",
-    "--ignore-space-at-eol",
-    "--ignore-space-change",
-    "--ignore-submodules",
-    "--indent-heuristic",
-    "--irreversible-delete",
-    "--minimal",
-    "--name-only",
-    "--name-status",
-    "--no-indent-heuristic",
-    "--numstat",
-    "--patch",
-    "--patch-with-raw",
-    "--patch-with-stat",
-    "--patience",
-    "--raw",
-    "--shortstat",
-    "--stat",
-    "--summary",
-    "--text",
-    "--word-diff",
-    "-D",
-    "-M",
-    "-R",
-    "-W",
-    "-a",
-    "-b",
-    "-c",
-    "-m",
-    "-p",
-    "-u",
-    "-w",
-];
-
-/// Options that print file contents within the pathspecs and take a value behind `=`.
-const CONTENT_EQUALS: &[&str] = &[
-    "--color-moved",
-    "--diff-algorithm",
-    "--diff-filter",
-    "--diff-merges",
-    "--find-renames",
-    "--ignore-submodules",
-    "--inter-hunk-context",
-    "--stat",
-    "--unified",
-    "--word-diff",
-];
-
-/// Options of `status` that keep to the pathspecs.
-const STATUS: &[&str] = &[
-    "--ahead-behind",
-    "--branch",
-    "--column",
-    "--find-renames",
-    "--ignore-submodules",
-    "--ignored",
-    "--long",
-    "--no-ahead-behind",
-    "--no-renames",
-    "--porcelain",
-    "--renames",
-    "--short",
-    "--show-stash",
-    "--untracked-files",
-    "-b",
-    "-s",
-    "-sb",
-    "-u",
-    "-uall",
-    "-unormal",
-    "-uno",
-    "-z",
-];
-
-/// Options of `grep` that keep to the pathspecs.
-const GREP: &[&str] = &[
-    "--basic-regexp",
-    "--break",
-    "--cached",
-    "--column",
-    "--count",
-    "--extended-regexp",
-    "--files-with-matches",
-    "--files-without-match",
-    "--fixed-strings",
-    "--full-name",
-    "--heading",
-    "--ignore-case",
-    "--invert-match",
-    "--line-number",
-    "--name-only",
-    "--no-color",
-    "--only-matching",
-    "--perl-regexp",
-    "--quiet",
-    "--show-function",
-    "--text",
-    "--word-regexp",
-    "-E",
-    "-F",
-    "-G",
-    "-H",
-    "-I",
-    "-L",
-    "-P",
-    "-W",
-    "-a",
-    "-c",
-    "-h",
-    "-i",
-    "-in",
-    "-l",
-    "-n",
-    "-ni",
-    "-o",
-    "-p",
-    "-q",
-    "-r",
-    "-v",
-    "-w",
-    "-z",
-];
-
-/// Options of `grep` that keep to the pathspecs and take a value, behind `=` or as the next word.
-const GREP_WITH_VALUE: &[&str] =
-    &["--after-context", "--before-context", "--context", "--max-count", "-A", "-B", "-C", "-m"];
 
 /// The position of the subcommand, and whether no option before it changes the meaning of
 /// pathspecs.
@@ -317,186 +131,341 @@ pub fn subcommand(args: &[String]) -> Option<(usize, bool)> {
 
 /// Whether the command compares two files like `diff`, without a repository.
 pub fn compares_files(args: &[String]) -> bool {
-    subcommand(args).is_some_and(|(at, _)| {
-        let mut options = args[at..].iter().take_while(|arg| *arg != "--");
-        args[at] == "diff" && options.any(|arg| arg == "--no-index")
-    })
-}
-
-impl<'a> Shown<'a> {
-    /// Reads a command line. `existing` holds the words that name a file or folder where git runs,
-    /// because git takes those for paths and not for revisions.
-    pub fn by(args: &'a [String], existing: &BTreeSet<&str>) -> Self {
-        let Some((at, plain)) = subcommand(args) else { return Self::Nothing };
-        let line = Line::read(&args[at], &args[at + 1..], existing);
-        let subcommand = args[at].as_str();
-        let scope = Scope { history: true, revisions: line.revisions() };
-        match subcommand {
-            _ if SILENT.contains(&subcommand) => Self::Nothing,
-            "commit" if !line.options.iter().any(|option| is_verbose(option)) => Self::Nothing,
-            "stash" => match args.get(at + 1).map(String::as_str) {
-                None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => {
-                    Self::Nothing
-                }
-                Some("list") if args.len() == at + 2 => Self::Nothing,
-                _ => Self::Anything(scope),
-            },
-            "reflog" if line.has_only(Options::Quiet) => Self::Nothing,
-            "worktree" if args.get(at + 1).is_some_and(|what| what != "add") => Self::Nothing,
-            // Compares files of the working tree: those that are named were rated by their paths,
-            // and those in folders are hidden from the command.
-            "diff" if line.options.contains(&"--no-index") => Self::Nothing,
-            "log" if line.has_only(Options::Quiet) => Self::Nothing,
-            "show" | "diff" if !line.named.is_empty() && line.has_only(Options::Content) => {
-                match line.only_named {
-                    true => Self::Named(line.named),
-                    false => Self::Anything(scope),
-                }
-            }
-            "log" | "show" | "whatchanged" if plain && line.has_only(Options::Content) => {
-                Self::Filterable(scope)
-            }
-            "diff" if plain && line.has_only(Options::Content) => {
-                let staged = |option: &&str| matches!(*option, "--cached" | "--staged");
-                let staged = line.options.iter().any(staged);
-                let history = staged || !scope.revisions.is_empty();
-                Self::Filterable(Scope { history, ..scope })
-            }
-            "grep" if plain && line.named.is_empty() && line.has_only(Options::Grep) => {
-                Self::Filterable(scope)
-            }
-            "status" if plain && line.has_only(Options::Status) => {
-                Self::Filterable(Scope::default())
-            }
-            "ls-files" if plain => Self::Filterable(Scope::default()),
-            _ => Self::Anything(scope),
-        }
-    }
-}
-
-/// The arguments with pathspecs that exclude these paths, which start at the repository's top.
-pub(super) fn excluding(
-    args: &[String],
-    excluded: &BTreeSet<String>,
-    existing: &BTreeSet<&str>,
-) -> Vec<String> {
-    let mut args = args.to_vec();
-    let Some((at, _)) = subcommand(&args) else { return args };
-    let dashes = args.iter().position(|arg| arg == "--");
-    if args[at] == "log" {
-        let has_paths = match dashes {
-            Some(dashes) => dashes + 1 < args.len(),
-            None => args[at + 1..].iter().any(|word| existing.contains(word.as_str())),
-        };
-        // Without these options, a pathspec would also hide the commits that touch only excluded
-        // files.
-        if !has_paths {
-            args.splice(at + 1..=at, ["--full-history", "--sparse"].map(str::to_owned));
-        }
-    }
-    args.extend(excluded.iter().map(|path| format!(":(exclude,top,literal){path}")));
-    args
-}
-
-/// A set of options whose effect on the output is known.
-#[derive(Clone, Copy)]
-enum Options {
-    /// They print no file contents.
-    Quiet,
-    /// They print file contents within the pathspecs.
-    Content,
-    Grep,
-    Status,
-}
-
-/// The words behind a subcommand.
-struct Line<'a> {
-    options: Vec<&'a str>,
-    /// Words before `--` that are neither options nor files.
-    words: Vec<&'a str>,
-    /// Words of the form `revision:path`.
-    named: Vec<&'a str>,
-    only_named: bool,
+    Line::read(args).is_some_and(|line| line.compares_files)
 }
 
 impl<'a> Line<'a> {
-    fn read(subcommand: &str, args: &'a [String], existing: &BTreeSet<&str>) -> Self {
-        let is_grep = subcommand == "grep";
-        let with_value = if is_grep { GREP_WITH_VALUE } else { QUIET_WITH_VALUE };
-        let dashes = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
-        let (mut options, mut words, mut named) = (Vec::new(), Vec::new(), Vec::new());
-        let mut files = args.len().saturating_sub(dashes + 1);
-        // The first word of grep is its pattern.
-        let mut is_pattern = is_grep;
-        let mut at = 0;
-        while at < dashes {
-            let arg = args[at].as_str();
-            at += 1;
-            if arg == "-e" && is_grep {
-                is_pattern = false;
-                at += 1;
-            } else if arg.starts_with('-') {
-                options.push(arg);
-                at += usize::from(with_value.contains(&arg));
-            } else if std::mem::take(&mut is_pattern) {
-                // A pattern shows nothing by itself.
-            } else if path_in(arg).is_some() && !existing.contains(arg) {
-                named.push(arg);
-            } else if existing.contains(arg) {
-                files += usize::from(subcommand != "diff");
-            } else {
-                words.push(arg);
+    /// Reads the arguments of git. `None` if there is no subcommand.
+    pub fn read(args: &'a [String]) -> Option<Self> {
+        let (at, plain) = subcommand(args)?;
+        let subcommand = args[at].as_str();
+        let first = args.get(at + 1).map(String::as_str);
+        let mut line = match subcommand {
+            _ if is_silent(&args[at..]) => Self::loose(args, at, Shown::Nothing),
+            "log" => Self::exact(args, at, options::LOG, Reach::History),
+            "whatchanged" => {
+                Self::exact(args, at, options::LOG, Reach::History).at_least(Shown::Filterable)
+            }
+            "reflog" => match Self::exact(args, at, options::LOG, Reach::History).shown {
+                Shown::Nothing => Self::loose(args, at, Shown::Nothing),
+                _ => Self::loose(args, at, Shown::Whole),
+            },
+            "show" => {
+                Self::exact(args, at, options::SHOW, Reach::History).at_least(Shown::Filterable)
+            }
+            "diff" => {
+                let mut line = Self::exact(args, at, options::DIFF, Reach::IfNamed)
+                    .at_least(Shown::Filterable);
+                // Files of the working tree that are named were rated by their paths, and those in
+                // folders are hidden from the command.
+                if line.compares_files && line.shown != Shown::Unknown {
+                    line.shown = Shown::Nothing;
+                }
+                line
+            }
+            "status" => {
+                Self::exact(args, at, options::STATUS, Reach::Index).at_least(Shown::Filterable)
+            }
+            "grep" => Self::grep(args, at),
+            "ls-files" if !args[at..].iter().any(|arg| arg.starts_with("--with")) => {
+                let words = Vec::new();
+                Self {
+                    loose: false,
+                    reach: Reach::Index,
+                    words,
+                    ..Self::loose(args, at, Shown::Filterable)
+                }
+            }
+            "cat-file" if matches!(first, Some("-t" | "-e" | "-s")) => {
+                Self::loose(args, at, Shown::Nothing)
+            }
+            _ => Self::loose(args, at, Shown::Whole),
+        };
+        if !plain && line.shown == Shown::Filterable {
+            line.shown = Shown::Whole;
+        }
+        Some(line)
+    }
+
+    pub fn shown(&self) -> Shown {
+        self.shown
+    }
+
+    /// The words that git has to be asked about: revisions, or for some commands only ids of
+    /// objects.
+    pub fn words(&self) -> Vec<&'a str> {
+        match (self.loose, self.reach) {
+            (true, _) => self.args[self.at + 1..].iter().flat_map(|arg| object_ids(arg)).collect(),
+            (false, Reach::Index) => Vec::new(),
+            (false, _) => self.words.iter().map(|(_, word)| *word).collect(),
+        }
+    }
+
+    /// Whether the words are only ids of objects, or abbreviations of them.
+    pub fn is_loose(&self) -> bool {
+        self.loose
+    }
+
+    /// The words that are paths, once it is known which are revisions.
+    pub fn paths(&self, meanings: &[Meaning]) -> impl Iterator<Item = &'a str> {
+        let revisions = if self.loose { self.words.len() } else { revisions(meanings).len() };
+        let before = self.words.iter().skip(revisions).map(|(_, word)| *word);
+        let behind = self.dashes.map_or(&[][..], |dashes| &self.args[dashes + 1..]);
+        before.chain(behind.iter().map(String::as_str))
+    }
+
+    /// Whether the command is `git diff`, which compares files without the repository if one lies
+    /// outside.
+    pub fn is_diff(&self) -> bool {
+        self.args[self.at] == "diff"
+    }
+
+    /// Where contents come from.
+    pub fn scope(&self, meanings: &[Meaning]) -> Scope {
+        let revisions = revisions(meanings);
+        let named =
+            !revisions.is_empty() && revisions.iter().all(|it| matches!(it, Meaning::File(_)));
+        match (self.reach, revisions.is_empty()) {
+            _ if named && !self.loose => Scope::NamedFiles,
+            (Reach::Index, _) | (Reach::IfNamed, true) => Scope::Index,
+            _ => Scope::History,
+        }
+    }
+
+    /// The first word that git would have to refuse, because it is neither a revision nor a path.
+    pub(super) fn stray(&self, meanings: &[Meaning], existing: &BTreeSet<&str>) -> Option<&'a str> {
+        if self.loose || self.reach == Reach::Index {
+            return None;
+        }
+        let mut unknown = self.words.iter().skip(revisions(meanings).len()).map(|(_, word)| *word);
+        match self.dashes {
+            Some(_) => unknown.next(),
+            None => unknown.find(|word| !existing.contains(word) && !is_pathspec(word)),
+        }
+    }
+
+    /// The arguments with every path behind `--`, and with pathspecs that exclude these paths.
+    /// `None` if nothing has to be added.
+    pub(super) fn pinned(
+        &self,
+        meanings: &[Meaning],
+        excluded: &BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        let revisions = if self.reach == Reach::Index { 0 } else { revisions(meanings).len() };
+        let paths = self.words.get(revisions..).unwrap_or_default();
+        let moves = self.dashes.is_none() && !paths.is_empty();
+        if self.loose || (excluded.is_empty() && !moves) {
+            return None;
+        }
+        let end = self.dashes.unwrap_or(self.args.len());
+        let is_moved = |at: usize| moves && paths.iter().any(|(path, _)| *path == at);
+        let kept = (0..end).filter(|at| !is_moved(*at));
+        let mut args: Vec<String> = kept.map(|at| self.args[at].clone()).collect();
+        let has_paths = match self.dashes {
+            Some(dashes) => dashes + 1 < self.args.len(),
+            None => moves,
+        };
+        // Without these options, a pathspec would also hide the commits that touch only excluded
+        // files.
+        if self.args[self.at] == "log" && !has_paths {
+            args.splice(self.at + 1..=self.at, ["--full-history", "--sparse"].map(str::to_owned));
+        }
+        args.push("--".to_owned());
+        if moves {
+            args.extend(paths.iter().map(|(_, path)| (*path).to_owned()));
+        }
+        let behind = self.dashes.map_or(&[][..], |dashes| &self.args[dashes + 1..]);
+        args.extend(behind.iter().cloned());
+        args.extend(excluded.iter().map(|path| format!(":(exclude,top,literal){path}")));
+        Some(args)
+    }
+
+    fn loose(args: &'a [String], at: usize, shown: Shown) -> Self {
+        let dashes = args.iter().position(|arg| arg == "--").filter(|dashes| *dashes > at);
+        let words = args.iter().enumerate().take(dashes.unwrap_or(args.len())).skip(at + 1);
+        let words =
+            words.filter(|(_, arg)| !arg.starts_with('-')).map(|(at, arg)| (at, arg.as_str()));
+        Self {
+            args,
+            at,
+            shown,
+            reach: Reach::History,
+            words: words.collect(),
+            dashes,
+            compares_files: false,
+            loose: true,
+        }
+    }
+
+    fn exact(args: &'a [String], at: usize, groups: &[Group], reach: Reach) -> Self {
+        let mut line = Self {
+            loose: false,
+            reach,
+            words: Vec::new(),
+            ..Self::loose(args, at, Shown::Nothing)
+        };
+        line.dashes = None;
+        let mut effect = Some(Effect::Quiet);
+        let mut index = at + 1;
+        while let Some(arg) = args.get(index).map(String::as_str) {
+            if arg == "--" {
+                line.dashes = Some(index);
+                break;
+            }
+            if !arg.starts_with('-') || arg.len() == 1 {
+                line.words.push((index, arg));
+                index += 1;
+                continue;
+            }
+            let found = options::look_up(groups, arg);
+            effect = effect.zip(found).map(|(effect, (other, _))| effect.max(other));
+            if matches!(arg, "--cached" | "--staged") {
+                line.reach = Reach::History;
+            }
+            line.compares_files |= arg == "--no-index" && found.is_some();
+            index += if found.is_some_and(|(_, value)| value) { 2 } else { 1 };
+        }
+        line.shown = shown_by(effect);
+        line
+    }
+
+    /// `git grep` takes options only in front of its first word, which is the pattern unless `-e`
+    /// gave one.
+    fn grep(args: &'a [String], at: usize) -> Self {
+        let mut line = Self {
+            loose: false,
+            reach: Reach::IfNamed,
+            words: Vec::new(),
+            ..Self::loose(args, at, Shown::Filterable)
+        };
+        line.dashes = None;
+        let (mut effect, mut index, mut has_pattern) = (Some(Effect::Filtered), at + 1, false);
+        while let Some(arg) = args.get(index).filter(|arg| arg.starts_with('-') && *arg != "--") {
+            let bundle = || {
+                let letters = arg[1..].chars().all(|letter| options::GREP_LETTERS.contains(letter));
+                (arg.len() > 1 && letters).then_some((Effect::Filtered, false))
+            };
+            let found = options::look_up(options::GREP, arg).or_else(bundle);
+            has_pattern |= arg.starts_with("-e");
+            effect = effect.zip(found).map(|(effect, (other, _))| effect.max(other));
+            index += if found.is_some_and(|(_, value)| value) { 2 } else { 1 };
+        }
+        line.shown = shown_by(effect);
+        index += usize::from(!has_pattern);
+        for (index, arg) in args.iter().enumerate().skip(index) {
+            match arg.as_str() {
+                "--" => {
+                    line.dashes = Some(index);
+                    break;
+                }
+                late if late.starts_with('-') => line.shown = Shown::Unknown,
+                word => line.words.push((index, word)),
             }
         }
-        Self { only_named: words.is_empty() && files == 0, options, words, named }
+        line
     }
 
-    fn revisions(&self) -> Vec<&'a str> {
-        let parts = self.words.iter().flat_map(|word| word.split(".."));
-        let parts = parts.map(|part| part.trim_matches(['.', '^']));
-        parts.filter(|part| !part.is_empty() && !part.starts_with(":(")).collect()
-    }
-
-    /// Whether every option is in the set.
-    fn has_only(&self, set: Options) -> bool {
-        self.options.iter().all(|option| match set {
-            Options::Quiet => is_quiet(option),
-            Options::Content => is_quiet(option) || is_content(option),
-            Options::Grep => {
-                GREP.contains(option)
-                    || GREP_WITH_VALUE.contains(option)
-                    || equals(GREP_WITH_VALUE, option)
-            }
-            Options::Status => STATUS.contains(option) || equals(STATUS, option),
-        })
+    fn at_least(mut self, least: Shown) -> Self {
+        if self.shown == Shown::Nothing {
+            self.shown = least;
+        }
+        self
     }
 }
 
-fn is_quiet(option: &str) -> bool {
-    QUIET.contains(&option)
-        || QUIET_WITH_VALUE.contains(&option)
-        || equals(QUIET_WITH_VALUE, option)
-        || equals(QUIET_EQUALS, option)
-        || is_digits(&option[1..])
-        || option.strip_prefix("-n").is_some_and(is_digits)
+fn shown_by(effect: Option<Effect>) -> Shown {
+    match effect {
+        Some(Effect::Quiet) => Shown::Nothing,
+        Some(Effect::Filtered) => Shown::Filterable,
+        Some(Effect::Whole) => Shown::Whole,
+        None => Shown::Unknown,
+    }
 }
 
-fn is_content(option: &str) -> bool {
-    let percentage = |rest: &str| is_digits(rest.trim_end_matches('%'));
-    CONTENT.contains(&option)
-        || equals(CONTENT_EQUALS, option)
-        || matches!(option, "--cached" | "--staged" | "--merge-base")
-        || option.strip_prefix("-U").is_some_and(is_digits)
-        || option.strip_prefix("-M").is_some_and(percentage)
+/// The meanings up to the first word that git does not know: it takes that one and all behind it
+/// for paths.
+pub(super) fn revisions(meanings: &[Meaning]) -> &[Meaning] {
+    let known = meanings.iter().take_while(|meaning| **meaning != Meaning::Unknown).count();
+    &meanings[..known]
 }
 
-/// Whether the option is one of the list with a value behind `=`.
-fn equals(list: &[&str], option: &str) -> bool {
-    option.split_once('=').is_some_and(|(name, _)| list.contains(&name))
+/// Whether a subcommand, with its arguments, prints no file contents.
+fn is_silent(args: &[String]) -> bool {
+    let options = || args[1..].iter().take_while(|arg| *arg != "--");
+    let first = args.get(1).map(String::as_str);
+    match args[0].as_str() {
+        "am" => !options().any(|arg| arg.starts_with("--show")),
+        // A branch or tag can lead to a file, and these fields of a format print it.
+        "branch" | "for-each-ref" | "tag" => !args.iter().any(|arg| prints_objects(arg)),
+        "commit" => !options().any(|option| option.starts_with('-') && is_verbose(option)),
+        "stash" => match first {
+            None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => true,
+            Some("list") => args.len() == 2,
+            _ => false,
+        },
+        "worktree" => first.is_some_and(|what| what != "add"),
+        subcommand => SILENT.contains(&subcommand),
+    }
 }
 
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+fn prints_objects(arg: &str) -> bool {
+    let sorts = arg.starts_with("--sort=") && arg.contains("raw");
+    arg.contains("%(raw") || arg.contains("%(*raw") || sorts
+}
+
+/// Whether git takes the word for a path although no file has that name.
+fn is_pathspec(word: &str) -> bool {
+    word.starts_with(":(") || word.contains(['*', '?', '[']) || matches!(word, ":/" | ":!" | ":^")
+}
+
+/// Whether git's refusal can be relied on if `git rev-parse` does not know the word: it is a name,
+/// an ancestor of one, a range of those or a file in one. Other expressions may mean more to a
+/// subcommand.
+pub(super) fn is_refused(word: &str) -> bool {
+    if let Some((revision, _)) = named_file(word) {
+        return is_name(revision);
+    }
+    word.split("..").all(|side| is_name(side.trim_start_matches('.')))
+}
+
+/// Whether the text can be nothing but a name, or an ancestor of what it names.
+fn is_name(text: &str) -> bool {
+    let digits = |c: char| c.is_ascii_digit();
+    let mut name = text;
+    while let Some(rest) = name.trim_end_matches(digits).strip_suffix(['~', '^']) {
+        name = rest;
+    }
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | ' ');
+    name.chars().all(plain) && object_ids(name).is_empty()
+}
+
+/// The parts of a word that can be ids of objects, in full or abbreviated, as `abcd`, `abcd^` and
+/// `v1-2-gabcd`.
+fn object_ids(word: &str) -> Vec<&str> {
+    let value = word.split_once('=').map(|(_, value)| value);
+    let parts = [Some(word), value].into_iter().flatten().flat_map(|text| text.split(".."));
+    let parts = parts.map(|part| part.trim_start_matches(['^', '.']));
+    let bases = parts.filter_map(|part| part.split(['^', '~', '@', ':']).next());
+    let is_id = |text: &&str| text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let spellings = bases.flat_map(|base| [Some(base), base.rfind("-g").map(|at| &base[at + 2..])]);
+    spellings.flatten().filter(is_id).collect()
+}
+
+/// The revision and the path of `revision:path`, if the revision is a plain name. The revision is
+/// empty for `:path`, which is a file of the index.
+pub fn named_file(word: &str) -> Option<(&str, &str)> {
+    let (revision, path) = word.split_once(':')?;
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '~' | '^' | '@');
+    let is_plain =
+        revision.chars().all(plain) && !revision.contains("..") && !revision.starts_with('-');
+    let path = match (revision, path.as_bytes()) {
+        ("", [b'0'..=b'3', b':', ..]) => &path[2..],
+        _ => path,
+    };
+    // What begins with one of these behind a colon is a pathspec or a search in messages.
+    let special = revision.is_empty() && path.starts_with(['(', '/', '!', '^']);
+    (is_plain && !special && !path.is_empty() && !path.contains(':')).then_some((revision, path))
 }
 
 /// Whether an option is `--verbose` of `git commit`, also abbreviated or in a bundle of short
@@ -510,26 +479,6 @@ fn is_verbose(option: &str) -> bool {
             flags.is_some_and(|flags| flags.contains('v'))
         }
     }
-}
-
-/// The path in `revision:path`, `:path` or `:1:path`. `None` for pathspecs, `:/message` and other
-/// words.
-pub fn path_in(word: &str) -> Option<&str> {
-    let (revision, path) = word.split_once(':')?;
-    if !revision.is_empty() {
-        return Some(path);
-    }
-    match path.as_bytes() {
-        [b'(' | b'/' | b'!' | b'^', ..] | [] => None,
-        [b'0'..=b'3', b':', ..] => Some(&path[2..]),
-        _ => Some(path),
-    }
-}
-
-/// Whether the word can be the id of an object, in full or abbreviated.
-pub fn is_object_id(word: &str) -> bool {
-    let digits = word.split(['^', '~', '@']).next().unwrap_or(word);
-    digits.len() >= 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// A path that `git checkout` would overwrite with what the index or a commit holds. Its words
@@ -548,154 +497,4 @@ pub fn overwritten_path<'a>(args: &'a [String], existing: &BTreeSet<&str>) -> Op
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(line: &str) -> Vec<String> {
-        line.split(' ').map(str::to_owned).collect()
-    }
-
-    fn existing() -> BTreeSet<&'static str> {
-        ["src", "a.txt"].into()
-    }
-
-    #[test]
-    fn unknown_command_lines_may_show_anything() {
-        for (line, expected) in [
-            ("--version", "nothing"),
-            ("commit -am verbose", "nothing"),
-            ("commit --no-verify -m x", "nothing"),
-            ("commit --verb --dry-run", "anything"),
-            ("commit -av", "anything"),
-            ("log --oneline -5 --all", "nothing"),
-            ("log -n 5 --author x -g", "nothing"),
-            ("log -p", "filterable"),
-            ("log -U5 --stat=80 main..x -- src", "filterable"),
-            ("log --pat", "anything"),
-            ("log -p --full-diff", "anything"),
-            ("--literal-pathspecs log -p", "anything"),
-            ("-P -C src log -p", "filterable"),
-            ("diff --no-indent-heuristic a b", "filterable"),
-            ("diff --no-index a b", "nothing"),
-            ("diff --no-ind a b", "anything"),
-            ("show HEAD:a.txt", "named"),
-            ("show HEAD:a.txt HEAD", "anything"),
-            ("show :/fix", "filterable"),
-            ("show :1:a.txt", "named"),
-            ("diff HEAD:x a.txt", "named"),
-            ("grep -n x HEAD -- src", "filterable"),
-            ("grep x HEAD:src", "anything"),
-            ("grep --no-index x", "anything"),
-            ("status -sb", "filterable"),
-            ("status -v", "anything"),
-            ("archive HEAD", "anything"),
-            ("stash pop", "nothing"),
-            ("stash show", "anything"),
-            ("reflog -5", "nothing"),
-            ("reflog -p", "anything"),
-        ] {
-            let args = words(line);
-            let found = match Shown::by(&args, &existing()) {
-                Shown::Nothing => "nothing",
-                Shown::Filterable(_) => "filterable",
-                Shown::Named(_) => "named",
-                Shown::Anything(_) => "anything",
-            };
-            assert_eq!(found, expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn the_scope_names_revisions_and_history() {
-        for (line, history, revisions) in [
-            ("diff", false, &[][..]),
-            ("diff a.txt", false, &[]),
-            ("diff --cached", true, &[]),
-            ("diff --staged a.txt", true, &[]),
-            ("diff main...x ^y", true, &["main", "x", "y"]),
-            ("diff main :(top)x", true, &["main"]),
-            ("show abcd", true, &["abcd"]),
-            ("status", false, &[]),
-            ("ls-files main", false, &[]),
-            ("grep pattern main", true, &["main"]),
-            ("grep -e pattern main", true, &["main"]),
-            ("log -p -n 5 main", true, &["main"]),
-        ] {
-            let args = words(line);
-            let scope = Scope { history, revisions: revisions.to_vec() };
-            assert_eq!(Shown::by(&args, &existing()), Shown::Filterable(scope), "{line}");
-        }
-    }
-
-    #[test]
-    fn named_objects_are_found_with_their_paths() {
-        let args = words("show HEAD:a.txt :1:b :c");
-        let named = vec!["HEAD:a.txt", ":1:b", ":c"];
-        assert_eq!(Shown::by(&args, &existing()), Shown::Named(named));
-        for (word, path) in [
-            ("HEAD:a.txt", Some("a.txt")),
-            (":1:b", Some("b")),
-            (":c", Some("c")),
-            (":(top)c", None),
-            (":/fix", None),
-            (":!c", None),
-            (":^c", None),
-            (":", None),
-            ("HEAD", None),
-        ] {
-            assert_eq!(path_in(word), path, "{word}");
-        }
-        for (word, id) in [
-            ("abcd^{}", true),
-            ("0123456789", true),
-            ("abcd~2", true),
-            ("main", false),
-            ("abc", false),
-        ] {
-            assert_eq!(is_object_id(word), id, "{word}");
-        }
-    }
-
-    #[test]
-    fn excluded_paths_become_pathspecs() {
-        let excluded = BTreeSet::from(["deep/.env".to_owned()]);
-        let without = |line: &str| excluding(&words(line), &excluded, &existing()).join(" ");
-        let spec = ":(exclude,top,literal)deep/.env";
-        assert_eq!(without("-C src show HEAD"), format!("-C src show HEAD {spec}"));
-        assert_eq!(without("log -p"), format!("log --full-history --sparse -p {spec}"));
-        assert_eq!(without("log -p src"), format!("log -p src {spec}"));
-        assert_eq!(without("log -p -- a"), format!("log -p -- a {spec}"));
-        assert_eq!(without("log -p --"), format!("log --full-history --sparse -p -- {spec}"));
-        assert_eq!(without("--version"), "--version");
-    }
-
-    #[test]
-    fn only_diff_without_a_repository_compares_files() {
-        for (line, compares) in [
-            ("diff --no-index a b", true),
-            ("-C src diff --no-index a b", true),
-            ("diff a -- --no-index", false),
-            ("log --no-index", false),
-            ("diff a b", false),
-            ("--version", false),
-        ] {
-            assert_eq!(compares_files(&words(line)), compares, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_checkout_of_a_file_overwrites_it() {
-        for (line, path) in [
-            ("checkout a.txt", Some("a.txt")),
-            ("checkout main a.txt", Some("a.txt")),
-            ("checkout main", None),
-            ("checkout -b a.txt", None),
-            ("checkout --track a.txt", None),
-            ("checkout main -- a.txt", None),
-            ("restore a.txt", None),
-        ] {
-            let args = words(line);
-            assert_eq!(overwritten_path(&args, &existing()), path, "{line}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,233 @@
+//! Whether a repository that a command has made or copied in could run anything when a person uses
+//! git there.
+//!
+//! Git's configuration can name programs for nearly everything that git does, and new names come
+//! with new versions. So only settings that are known to run nothing pass.
+
+use crate::policy::command::HARMLESS_KEYS;
+
+/// What the machine found in a new repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewRepository {
+    /// Names and values of all settings, as git lists them.
+    pub settings: Vec<(String, String)>,
+    /// Names in the folders of hooks.
+    pub hooks: Vec<String>,
+    /// Whether it has attributes of its own, which choose programs for files.
+    pub has_attributes: bool,
+    /// Whether it takes its configuration from another folder, or is a link.
+    pub is_elsewhere: bool,
+    /// Whether a part of it could not be read.
+    pub is_unread: bool,
+}
+
+impl NewRepository {
+    /// Why it must not stay, if it must not.
+    pub fn fault(&self) -> Option<String> {
+        if self.is_elsewhere {
+            return Some("its configuration lies elsewhere".to_owned());
+        }
+        if self.is_unread {
+            return Some("its configuration cannot be read".to_owned());
+        }
+        let runs = self.settings.iter().find(|(name, value)| !is_harmless(name, value));
+        if let Some((name, _)) = runs {
+            return Some(format!("its setting {name} could run a program"));
+        }
+        if let Some(hook) = self.hooks.iter().find(|name| !name.ends_with(".sample")) {
+            return Some(format!("it has the hook {hook}"));
+        }
+        self.has_attributes.then(|| "it has attributes, which can choose programs".to_owned())
+    }
+}
+
+const CORE: [&str; 27] = [
+    "abbrev",
+    "bare",
+    "bigfilethreshold",
+    "checkstat",
+    "commitgraph",
+    "compression",
+    "filemode",
+    "hidedotfiles",
+    "ignorecase",
+    "logallrefupdates",
+    "longpaths",
+    "loosecompression",
+    "multipackindex",
+    "precomposeunicode",
+    "preloadindex",
+    "protecthfs",
+    "protectntfs",
+    "repositoryformatversion",
+    "safecrlf",
+    "sharedrepository",
+    "sparsecheckout",
+    "sparsecheckoutcone",
+    "symlinks",
+    "trustctime",
+    "untrackedcache",
+    "whitespace",
+    "worktree",
+];
+
+const REMOTE: [&str; 11] = [
+    "fetch",
+    "gh-resolved",
+    "mirror",
+    "partialclonefilter",
+    "promisor",
+    "prune",
+    "prunetags",
+    "push",
+    "pushurl",
+    "tagopt",
+    "url",
+];
+
+const BRANCH: [&str; 7] = [
+    "description",
+    "gh-merge-base",
+    "merge",
+    "pushremote",
+    "rebase",
+    "remote",
+    "vscode-merge-base",
+];
+
+const SUBMODULE: [&str; 7] =
+    ["active", "branch", "fetchrecursesubmodules", "ignore", "path", "shallow", "url"];
+
+const EXTENSIONS: [&str; 9] = [
+    "compatobjectformat",
+    "noop",
+    "objectformat",
+    "partialclone",
+    "preciousobjects",
+    "refstorage",
+    "relativeworktrees",
+    "submodulepathconfig",
+    "worktreeconfig",
+];
+
+const OTHER: [&str; 12] = [
+    "feature.manyfiles",
+    "gc.auto",
+    "index.skiphash",
+    "index.sparse",
+    "index.threads",
+    "index.version",
+    "lfs.repositoryformatversion",
+    "maintenance.auto",
+    "pack.threads",
+    "receive.denycurrentbranch",
+    "rerere.enabled",
+    "submodule.active",
+];
+
+/// Whether a setting is known to run nothing.
+fn is_harmless(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let Some((section, rest)) = name.split_once('.') else { return false };
+    let (subsection, key) =
+        rest.rsplit_once('.').map_or((None, rest), |(sub, key)| (Some(sub), key));
+    // `ext::sh -c x` is an address, too, and `-x` would be an option of what it is passed to.
+    let is_address = matches!(key, "url" | "pushurl" | "remote" | "pushremote");
+    if is_address && (value.contains("::") || value.starts_with('-')) {
+        return false;
+    }
+    match (section, subsection) {
+        ("core", None) => CORE.contains(&key) || HARMLESS_KEYS.contains(&name.as_str()),
+        ("remote", Some(_)) => REMOTE.contains(&key),
+        ("branch", Some(_)) => BRANCH.contains(&key),
+        ("submodule", Some(_)) if key == "update" => !value.starts_with('!'),
+        ("submodule", Some(_)) => SUBMODULE.contains(&key),
+        ("extensions", None) => EXTENSIONS.contains(&key),
+        ("color" | "advice", _) => true,
+        ("lfs", Some(_)) => key == "access",
+        (_, None) => OTHER.contains(&name.as_str()) || HARMLESS_KEYS.contains(&name.as_str()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, value: &str) -> NewRepository {
+        let settings = vec![
+            ("core.repositoryformatversion".to_owned(), "0".to_owned()),
+            (name.to_owned(), value.to_owned()),
+        ];
+        NewRepository { settings, ..Default::default() }
+    }
+
+    #[test]
+    fn only_settings_that_run_nothing_pass() {
+        for (name, value) in [
+            ("core.bare", "false"),
+            ("core.worktree", "../../lib"),
+            ("core.autocrlf", "input"),
+            ("remote.origin.url", "https://example.invalid/x.git"),
+            ("remote.origin.url", "git@example.invalid:x.git"),
+            ("remote.a.b.fetch", "+refs/heads/*:refs/remotes/a.b/*"),
+            ("branch.main.remote", "origin"),
+            ("branch.feature/x.y.merge", "refs/heads/x"),
+            ("submodule.lib.url", "../lib"),
+            ("submodule.lib.update", "rebase"),
+            ("extensions.worktreeConfig", "true"),
+            ("user.name", "Ada"),
+            ("color.ui", "auto"),
+            ("lfs.https://example.invalid/x.access", "basic"),
+        ] {
+            assert_eq!(with(name, value).fault(), None, "{name}={value}");
+        }
+        for (name, value) in [
+            ("core.fsmonitor", "./evil"),
+            ("core.hooksPath", "hooks"),
+            ("core.pager", "evil"),
+            ("core.sshCommand", "evil"),
+            ("core.attributesFile", "x"),
+            ("core.x.filemode", "x"),
+            ("filter.lfs.clean", "evil"),
+            ("diff.x.textconv", "evil"),
+            ("diff.external", "evil"),
+            ("merge.x.driver", "evil"),
+            ("credential.helper", "!evil"),
+            ("alias.st", "!evil"),
+            ("include.path", "../evil"),
+            ("includeIf.gitdir:x.path", "../evil"),
+            ("remote.origin.uploadpack", "evil"),
+            ("remote.origin.vcs", "evil"),
+            ("remote.origin.url", "ext::sh -c evil"),
+            ("branch.main.remote", "ext::evil"),
+            ("remote.origin.url", "--upload-pack=evil"),
+            ("submodule.lib.update", "!evil"),
+            ("url.x.insteadOf", "y"),
+            ("gpg.program", "evil"),
+            ("pager.log", "evil"),
+            ("sequence.editor", "evil"),
+            ("something.new", "x"),
+            ("core", "x"),
+        ] {
+            assert!(
+                with(name, value).fault().is_some_and(|why| why.contains(name)),
+                "{name}={value}"
+            );
+        }
+    }
+
+    #[test]
+    fn hooks_attributes_and_what_lies_elsewhere_do_not_pass() {
+        let new = NewRepository::default;
+        let samples = vec!["pre-push.sample".to_owned()];
+        let hooks = vec!["pre-push.sample".to_owned(), "pre-push".to_owned()];
+        assert_eq!(NewRepository { hooks: samples, ..new() }.fault(), None);
+        assert!(
+            NewRepository { hooks, ..new() }.fault().is_some_and(|why| why.contains("pre-push"))
+        );
+        assert!(NewRepository { has_attributes: true, ..new() }.fault().is_some());
+        assert!(NewRepository { is_elsewhere: true, ..new() }.fault().is_some());
+        assert!(NewRepository { is_unread: true, ..new() }.fault().is_some());
+    }
+}

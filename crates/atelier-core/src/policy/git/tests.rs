@@ -1,0 +1,121 @@
+use super::*;
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Decides about a command line whose words mean this.
+fn decide(line: &str, meanings: &[Meaning], facts: GitFacts) -> GitDecision {
+    let args = words(line);
+    let existing = BTreeSet::from(["src", "v1"]);
+    let line = Line::read(&args).unwrap();
+    GitDecision::about(&line, &existing, GitFacts { meanings: meanings.to_vec(), ..facts })
+}
+
+fn paths(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn secret(names: &[&str]) -> GitFacts {
+    let protected = ProtectedPaths { secret: paths(names), ..Default::default() };
+    GitFacts { protected, ..Default::default() }
+}
+
+fn hidden(names: &[&str]) -> GitFacts {
+    let protected = ProtectedPaths { hidden: paths(names), ..Default::default() };
+    GitFacts { protected, ..Default::default() }
+}
+
+fn named(name: &str) -> GitFacts {
+    GitFacts {
+        named: ProtectedPaths { secret: paths(&[name]), ..Default::default() },
+        ..Default::default()
+    }
+}
+
+/// What is decided, in a word.
+fn outcome(decision: &GitDecision) -> &'static str {
+    match decision {
+        GitDecision::AsItIs => "runs",
+        GitDecision::Pinned(_) => "pinned",
+        GitDecision::Excluding(_) => "excludes",
+        GitDecision::Ask(_) => "asks",
+    }
+}
+
+#[test]
+fn protected_files_are_excluded_or_asked_about() {
+    use Meaning::{Commits, File, Object, Tree, Unknown};
+    let many: Vec<String> = (0..=MAX_EXCLUDED).map(|n| format!("{n}.pem")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let none = GitFacts::default;
+    let untracked = GitFacts { untracked: paths(&[".env"]), ..none() };
+    let leaves = GitFacts { leaves: true, ..none() };
+    let file = || File("src/x".to_owned());
+    for (line, meanings, facts, expected) in [
+        ("branch", &[][..], secret(&[".env"]), "runs"),
+        ("show HEAD", &[Commits], none(), "runs"),
+        ("show HEAD", &[Commits], secret(&[".env"]), "excludes"),
+        ("show HEAD", &[Commits], hidden(&["plan"]), "excludes"),
+        ("status", &[], untracked, "excludes"),
+        ("status src", &[], none(), "pinned"),
+        ("show HEAD", &[Commits], secret(&many[1..]), "excludes"),
+        ("show HEAD", &[Commits], secret(&many), "asks"),
+        ("show HEAD:src/x", &[file()], none(), "runs"),
+        ("show HEAD:src/x", &[file()], named("src/x"), "asks"),
+        ("show HEAD:src/x HEAD", &[file(), Commits], secret(&[".env"]), "asks"),
+        ("show HEAD:src", &[Tree], none(), "runs"),
+        ("show HEAD:src", &[Tree], hidden(&["plan"]), "asks"),
+        ("diff HEAD:src/x src", &[file(), Unknown], none(), "pinned"),
+        ("diff v1 --", &[Commits], secret(&[".env"]), "excludes"),
+        ("diff HEAD src", &[Commits, Unknown], secret(&[".env"]), "excludes"),
+        ("diff a b", &[Unknown, Unknown], leaves, "runs"),
+        ("archive HEAD", &[], none(), "runs"),
+        ("archive HEAD", &[], secret(&[".env"]), "asks"),
+        ("archive HEAD", &[], hidden(&["plan"]), "asks"),
+        ("show abcd", &[Object], none(), "asks"),
+        ("show abcd --", &[Object], none(), "asks"),
+        ("archive abcd", &[Object], none(), "asks"),
+        // Git refuses names that it does not know, so nobody has to be asked about them.
+        ("show nowhere", &[Unknown], secret(&[".env"]), "runs"),
+        ("show HEAD~99", &[Unknown], secret(&[".env"]), "runs"),
+        ("show main..nowhere", &[Unknown], secret(&[".env"]), "runs"),
+        ("show HEAD:nowhere", &[Unknown], secret(&[".env"]), "runs"),
+        ("log -p src nowhere", &[Unknown, Unknown], secret(&[".env"]), "runs"),
+        // These could mean something to a subcommand that `git rev-parse` does not know.
+        ("show abcd", &[Unknown], none(), "asks"),
+        ("show v-1-gabcd --", &[Unknown], none(), "asks"),
+        ("show HEAD:a..HEAD:b", &[Unknown], none(), "asks"),
+        ("show HEAD^{/x}", &[Unknown], none(), "asks"),
+        ("show --frob HEAD", &[Commits], none(), "asks"),
+    ] {
+        let decision = decide(line, meanings, facts.clone());
+        assert_eq!(outcome(&decision), expected, "{line} {meanings:?} {facts:?}: {decision:?}");
+    }
+    let leaves = GitFacts { leaves: true, ..none() };
+    assert_eq!(outcome(&decide("diff src v1", &[Unknown, Unknown], leaves)), "asks");
+}
+
+#[test]
+fn every_protected_file_is_excluded() {
+    let facts = GitFacts {
+        protected: ProtectedPaths { secret: paths(&["a.pem"]), hidden: paths(&["plan"]) },
+        untracked: paths(&[".env"]),
+        ..Default::default()
+    };
+    let spec = |path: &str| format!(":(exclude,top,literal){path}");
+    let args = ["status".to_owned(), "--".to_owned(), spec(".env"), spec("a.pem"), spec("plan")];
+    assert_eq!(decide("status", &[], facts), GitDecision::Excluding(args.into()));
+}
+
+#[test]
+fn a_question_names_a_secret_file_but_no_hidden_one() {
+    let reason = |facts| match decide("archive HEAD", &[], facts) {
+        GitDecision::Ask(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(reason(secret(&["deep/.env"])).contains("deep/.env"));
+    assert!(!reason(hidden(&["plan"])).contains("plan"));
+    let GitDecision::Ask(unclear) = GitDecision::unclear("git cannot be asked") else { panic!() };
+    assert!(unclear.ends_with("git keeps here: git cannot be asked."), "{unclear}");
+}

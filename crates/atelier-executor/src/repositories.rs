@@ -1,0 +1,136 @@
+//! Where repositories lie in a workspace, and what of them only git reads.
+//!
+//! A repository is recognised by what is in it, as git does: a folder with `HEAD`, `objects` and
+//! `refs`, whatever it is called. Of such a folder, and of everything below a `.git`, no tool and
+//! no command but git reads what the policy seals: objects hold the contents of files that were
+//! deleted long ago.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use atelier_core::policy::Policy;
+use rustix::fs::{AtFlags, OFlags};
+
+use crate::beneath;
+use crate::walk::{Kind, Names};
+use crate::workspace::Workspace;
+
+pub(crate) const GIT_DIR: &str = ".git";
+
+/// More references than this are listed anew each time.
+const MAX_FINGERPRINTED: usize = 50_000;
+
+impl Workspace {
+    /// Whether the folder holds what makes a repository.
+    pub(crate) fn is_repository(&self, dir: &Path) -> bool {
+        let has = |name: &str, flags| beneath::open(self.handle(), &dir.join(name), flags).is_ok();
+        has("objects", beneath::DIRECTORY)
+            && has("refs", beneath::DIRECTORY)
+            && has("HEAD", OFlags::PATH)
+    }
+
+    /// The way from the folder of a repository to `path`, if the path is in one or is one.
+    pub(crate) fn inside_repository(&self, path: &Path) -> Option<PathBuf> {
+        let is_git =
+            |dir: &Path| dir.file_name().is_some_and(|name| name.eq_ignore_ascii_case(GIT_DIR));
+        let above: Vec<&Path> = path.ancestors().collect();
+        let top = above.iter().rev().find(|dir| is_git(dir) || self.is_repository(dir))?;
+        path.strip_prefix(top).ok().map(Path::to_owned)
+    }
+
+    /// Whether only git reads what lies at the path, which has no links.
+    pub(crate) fn is_sealed(&self, path: &Path) -> bool {
+        self.inside_repository(path).is_some_and(|inside| seals(&inside))
+    }
+
+    /// The `.git` folder that git will find from `place`, if that is a plain one.
+    pub(crate) fn discover(&self, place: &Path) -> Option<PathBuf> {
+        let exists = |path: &Path| beneath::open(self.handle(), path, OFlags::PATH).is_ok();
+        beneath::open(self.handle(), place, beneath::DIRECTORY).ok()?;
+        let found = place.ancestors().map(|dir| dir.join(GIT_DIR)).find(|path| exists(path))?;
+        // With these, git would read another folder, or look further up.
+        let plain = self.is_repository(&found)
+            && !exists(&found.join("commondir"))
+            && self.has_head(&found);
+        plain.then_some(found)
+    }
+
+    fn has_head(&self, git_dir: &Path) -> bool {
+        let Ok(fd) = beneath::open(self.handle(), &git_dir.join("HEAD"), OFlags::RDONLY) else {
+            return false;
+        };
+        let mut text = String::new();
+        let read = std::fs::File::from(fd).take(256).read_to_string(&mut text);
+        let is_id = || {
+            text.trim_end().len() >= 40 && text.trim_end().bytes().all(|b| b.is_ascii_hexdigit())
+        };
+        read.is_ok() && (text.starts_with("ref: refs/") || is_id())
+    }
+
+    /// A number that changes when one of these entries changes, or anything below those that are
+    /// folders.
+    pub(crate) fn fingerprint(&self, dir: &Path, names: &[&str]) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        let mut left = MAX_FINGERPRINTED;
+        let mut todo: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
+        while let Some(path) = todo.pop() {
+            left = left.checked_sub(1)?;
+            let Ok(fd) = beneath::open(self.handle(), &path, OFlags::PATH) else { continue };
+            let stat = rustix::fs::fstat(&fd).ok()?;
+            path.hash(&mut hasher);
+            (stat.st_ino, stat.st_size, stat.st_mode).hash(&mut hasher);
+            (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+                .hash(&mut hasher);
+            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+                let mut names = Names::open(self.handle(), &path).ok()?;
+                let from = todo.len();
+                names
+                    .each(|name, _| {
+                        todo.push(path.join(name));
+                        Ok(())
+                    })
+                    .ok()?;
+                todo[from..].sort_unstable();
+            }
+        }
+        Some(hasher.finish())
+    }
+}
+
+/// Whether only git reads this entry of a repository's folder.
+pub(crate) fn seals(inside: &Path) -> bool {
+    // A name that is no text is none that the policy leaves open.
+    !inside.as_os_str().is_empty()
+        && inside.to_str().is_none_or(|path| Policy::builtin().seals(path))
+}
+
+/// The way from the folder of a repository to `dir`, which is being listed, if it is in one or is
+/// one. Below what the policy leaves open nothing is sealed, so nobody asks about that.
+pub(crate) fn repository_listed(dir: &Path, names: &Names) -> Option<PathBuf> {
+    let mut parts = dir.components();
+    if parts.any(|part| part.as_os_str().eq_ignore_ascii_case(GIT_DIR)) {
+        return Some(parts.as_path().to_owned());
+    }
+    is_listed_repository(names).then(PathBuf::new)
+}
+
+/// Whether a folder that is being listed is a repository: its handle is there, so asking costs
+/// little.
+fn is_listed_repository(names: &Names) -> bool {
+    let is_dir = |name: &str| {
+        rustix::fs::statat(names.handle(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+            Kind::from(rustix::fs::FileType::from_raw_mode(stat.st_mode)) == Kind::Directory
+        })
+    };
+    is_dir("objects")
+        && is_dir("refs")
+        && rustix::fs::accessat(
+            names.handle(),
+            "HEAD",
+            rustix::fs::Access::EXISTS,
+            AtFlags::empty(),
+        )
+        .is_ok()
+}

@@ -1,0 +1,222 @@
+//! Repositories that a command has made or copied into the workspace. A person's own git reads
+//! their configuration later, outside of any sandbox, so one that would run something does not
+//! stay.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use atelier_core::policy::call;
+use atelier_core::policy::git::NewRepository;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::Tools;
+use super::path_restrictions::FoundRepository;
+use crate::cancel::Cancel;
+use crate::process::Runner;
+use crate::repositories::GIT_DIR;
+use crate::walk::{Kind, Names};
+use crate::workspace::to_workspace_path;
+use crate::write::rename_if_absent;
+use crate::{beneath, links};
+
+/// The longest file that says where a repository is.
+const LONGEST_POINTER: u64 = 8 << 10;
+
+/// How many names are tried for what is set aside.
+const MAX_NAMES: usize = 100;
+
+const SET_ASIDE: &str = "set-aside";
+
+impl Tools<'_> {
+    /// Sets aside every repository that was not there before and could run something. Returns what
+    /// to say about them.
+    pub(super) fn set_planted_aside(
+        &self,
+        runner: &Runner,
+        before: &BTreeSet<PathBuf>,
+    ) -> Vec<String> {
+        let found = match self.repositories() {
+            Ok(found) => found,
+            Err(error) => {
+                let said = format!(
+                    "It could not be checked whether the command left a repository: {error}."
+                );
+                return vec![said];
+            }
+        };
+        let new = found.into_iter().filter(|repository| !before.contains(&repository.path));
+        let faults = new.filter_map(|new| {
+            let fault = self.examine(runner, &new, before).fault()?;
+            let path = new.path.display();
+            let said = format!("{path} is a new repository, and {fault}.");
+            Some(match self.set_aside(&new) {
+                Ok(place) => {
+                    let place = place.display();
+                    format!("{said} It was set aside: look at {place} before you use it.")
+                }
+                Err(errno) => {
+                    let what = "remove it before you use git there";
+                    format!("{said} It could not be set aside ({errno}): {what}.")
+                }
+            })
+        });
+        faults.collect()
+    }
+
+    fn examine(
+        &self,
+        runner: &Runner,
+        new: &FoundRepository,
+        before: &BTreeSet<PathBuf>,
+    ) -> NewRepository {
+        let mut found = NewRepository::default();
+        if new.is_dir {
+            self.examine_folder(runner, &new.path, &mut found);
+            return found;
+        }
+        match self.pointed_to(&new.path) {
+            // Git made it as a worktree or a submodule of a repository that commands cannot change.
+            Some(target)
+                if before.iter().any(|known| target.starts_with(known) && target != *known) => {}
+            Some(target) => self.examine_folder(runner, &target, &mut found),
+            None => found.is_elsewhere = true,
+        }
+        found
+    }
+
+    /// The folder that a `.git` file points to, if that is in the workspace.
+    fn pointed_to(&self, file: &Path) -> Option<PathBuf> {
+        let (handle, root) = (self.workspace.handle(), self.workspace.root());
+        let fd = beneath::open(handle, file, OFlags::RDONLY).ok()?;
+        let mut text = String::new();
+        std::fs::File::from(fd).take(LONGEST_POINTER).read_to_string(&mut text).ok()?;
+        let target = Path::new(text.strip_prefix("gitdir:")?.trim());
+        let target = match target.is_absolute() {
+            true => target.strip_prefix(root).ok()?.to_owned(),
+            false => file.parent()?.join(target),
+        };
+        links::resolve(handle, root, &target).ok()
+    }
+
+    /// Looks at a repository's folder, and at those of its submodules and worktrees.
+    fn examine_folder(&self, runner: &Runner, folder: &Path, found: &mut NewRepository) {
+        let handle = self.workspace.handle();
+        let mut todo = vec![folder.to_owned()];
+        while let Some(dir) = todo.pop() {
+            let Ok(mut names) = Names::open(handle, &dir) else {
+                found.is_unread = true;
+                return;
+            };
+            let listed = names.each(|name, kind| {
+                let path = dir.join(name);
+                match (name.to_str(), kind) {
+                    (Some("commondir"), _) => found.is_elsewhere |= dir == folder,
+                    (Some("config" | "config.worktree"), _) => match self.settings(runner, &path) {
+                        Some(settings) => found.settings.extend(settings),
+                        None => found.is_unread = true,
+                    },
+                    (Some("hooks"), Kind::Directory) => match self.names_in(&path) {
+                        Some(hooks) => found.hooks.extend(hooks),
+                        None => found.is_unread = true,
+                    },
+                    // A link leads to configuration that can change without notice.
+                    (Some("hooks" | "info" | "modules" | "worktrees"), Kind::Symlink) => {
+                        found.is_elsewhere = true;
+                    }
+                    (Some("info"), Kind::Directory) => {
+                        found.has_attributes |= self.has_attributes(&path)
+                    }
+                    (Some("modules" | "worktrees"), Kind::Directory) => todo.push(path),
+                    // Below `modules` and `worktrees`, names are free.
+                    (_, Kind::Directory) if dir != folder && !is_part_of_repository(&path) => {
+                        todo.push(path)
+                    }
+                    _ => {}
+                }
+                Ok(())
+            });
+            found.is_unread |= listed.is_err();
+        }
+    }
+
+    fn names_in(&self, dir: &Path) -> Option<Vec<String>> {
+        let mut found = Vec::new();
+        let mut names = Names::open(self.workspace.handle(), dir).ok()?;
+        let listed = names.each(|name, _| {
+            found.push(name.to_string_lossy().into_owned());
+            Ok(())
+        });
+        listed.ok().map(|()| found)
+    }
+
+    fn has_attributes(&self, info: &Path) -> bool {
+        let file = beneath::open(self.workspace.handle(), &info.join("attributes"), OFlags::PATH);
+        match file {
+            Ok(file) => rustix::fs::fstat(&file).map_or(true, |stat| stat.st_size > 0),
+            Err(errno) => errno != Errno::NOENT,
+        }
+    }
+
+    /// The settings in a file of configuration, as git reads it. `None` if it cannot be read.
+    fn settings(&self, runner: &Runner, file: &Path) -> Option<Vec<(String, String)>> {
+        // Git would follow a link to a file that is not looked at.
+        beneath::open(self.workspace.handle(), file, OFlags::RDONLY).ok()?;
+        let file = to_workspace_path(file, "").ok()?;
+        let here = call::Command {
+            command: "git".to_owned(),
+            args: Vec::new(),
+            timeout: None,
+            cwd: atelier_core::path::WorkspacePath::root(),
+        };
+        let args = ["config", "--file", file.as_str(), "--no-includes", "--list", "-z"];
+        let answer = runner.ask_git(self.workspace, &here, &args, &Cancel::new().ok()?).ok()?;
+        let setting = |entry: &str| {
+            let (name, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+            (name.to_owned(), value.to_owned())
+        };
+        answer.success.then(|| {
+            answer.stdout.split('\0').filter(|entry| !entry.is_empty()).map(setting).collect()
+        })
+    }
+
+    /// Gives a repository a name by which git does not take it for one.
+    fn set_aside(&self, new: &FoundRepository) -> Result<PathBuf, Errno> {
+        if !new.path.ends_with(GIT_DIR) {
+            return self.rename_aside(&new.path, "HEAD");
+        }
+        let parent = new.path.parent().unwrap_or(Path::new(""));
+        let place = self.rename_aside(parent, GIT_DIR)?;
+        // Somebody may enter the folder, and git would take it for a repository without a working
+        // tree.
+        if new.is_dir && self.workspace.is_repository(&place) {
+            self.rename_aside(&place, "HEAD")?;
+        }
+        Ok(place)
+    }
+
+    fn rename_aside(&self, dir: &Path, name: &str) -> Result<PathBuf, Errno> {
+        let folder = beneath::open(self.workspace.handle(), dir, beneath::DIRECTORY)?;
+        for number in 1..=MAX_NAMES {
+            let aside = match number {
+                1 => format!("{name}.{SET_ASIDE}"),
+                number => format!("{name}.{SET_ASIDE}-{number}"),
+            };
+            match rename_if_absent(folder.as_fd(), name.as_ref(), folder.as_fd(), aside.as_ref()) {
+                Ok(()) => return Ok(dir.join(aside)),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+}
+
+/// Whether a folder below `modules` is a part of a submodule's repository that holds no
+/// configuration.
+fn is_part_of_repository(path: &Path) -> bool {
+    const PARTS: [&str; 4] = ["objects", "refs", "logs", "lfs"];
+    path.file_name().is_some_and(|name| PARTS.iter().any(|part| name == *part))
+}

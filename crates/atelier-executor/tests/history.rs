@@ -1,0 +1,376 @@
+//! What git keeps of files that nobody may see unasked: not shown by git, and not to be had without
+//! git.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
+
+mod common;
+
+use std::fs;
+
+use atelier_core::gate::ToolOutcome;
+use atelier_core::policy::verdict::Verdict;
+use atelier_executor::{Approval, Expect, detect_isolation};
+use common::{Fixture, approved, git};
+use serde_json::{Value, json};
+
+fn unasked(f: &Fixture, command: &str, args: &[&str]) -> ToolOutcome {
+    approved(f, "execute_command", json!({ "command": command, "args": args }), &Approval::none())
+}
+
+/// What a line of bash prints.
+fn printed(f: &Fixture, line: &str) -> String {
+    assert!(f.bash(&format!("{line} > ../printed")), "{line}");
+    fs::read_to_string(f.base().join("printed")).unwrap().trim().to_owned()
+}
+
+/// A repository with a secret that was deleted, one that no branch leads to any more, and one that
+/// is hidden.
+///
+/// Returns the id of the commit that no branch leads to.
+fn with_secrets(f: &Fixture) -> String {
+    f.put(".env", "TOKEN=SECRET-deleted\n");
+    f.put("private/plan.txt", "SECRET-hidden\n");
+    f.put("v1/x.txt", "x\n");
+    f.put("a.txt", "one\n");
+    let commit = "git add -f -A && git commit -qm";
+    assert!(f.bash(&format!("git init -q . && {commit} one && git tag v1")));
+    f.put("a.txt", "two\n");
+    assert!(f.bash(&format!("git rm -q .env && {commit} two")));
+    f.put(".atelierignore", "/private/\n");
+    f.put("lost.pem", "SECRET-lost\n");
+    assert!(f.bash(&format!("{commit} three")));
+    let lost = printed(f, "git rev-parse HEAD");
+    assert!(f.bash(
+        "git reset -q --hard HEAD~1 && git reflog expire --expire=now --all && rm -f .git/ORIG_HEAD"
+    ));
+    f.put(".atelierignore", "/private/\n");
+    lost
+}
+
+/// TL-02.1: whatever a word is taken for, git decides, and what it means is looked through before
+/// it is shown.
+#[test]
+fn git_itself_says_what_a_command_would_show() {
+    let f = Fixture::new();
+    let lost = with_secrets(&f);
+    let blob = printed(&f, "git rev-parse v1:.env");
+    let lost_blob = printed(&f, &format!("git rev-parse {lost}:lost.pem"));
+    let lost_tree = printed(&f, &format!("git rev-parse {lost}^{{tree}}"));
+    assert!(f.bash(&format!("git tag blob {blob} && git tag -am x annotated {blob}")));
+    let cases: Vec<Vec<String>> = [
+        // The value of an option is no option.
+        "diff v1 HEAD --src-prefix --no-index".to_owned(),
+        "diff HEAD v1 --src-prefix --no-index -- .".to_owned(),
+        // What excludes a commit's parents still shows the commit.
+        format!("show {lost}^!"),
+        format!("show {lost}^-"),
+        format!("show {lost}^-1 --"),
+        format!("diff {lost}^!"),
+        format!("log -p {lost}^!"),
+        format!("log -p --boundary HEAD..{lost}"),
+        format!("log -p --not {lost} --not HEAD"),
+        format!("diff HEAD...{lost}"),
+        format!("diff {lost}..HEAD"),
+        format!("show {}", &lost[..7]),
+        // A word before `--` is a revision, whatever lies there.
+        "diff v1 --".to_owned(),
+        "show v1 --".to_owned(),
+        format!("show {blob} --"),
+        format!("show {lost_blob} --"),
+        format!("show {}", &lost_blob[..9]),
+        format!("diff HEAD {lost_tree}"),
+        format!("show {lost_tree}:lost.pem"),
+        format!("show {lost}:lost.pem"),
+        "show blob".to_owned(),
+        "show annotated".to_owned(),
+        "show annotated^{}".to_owned(),
+        "show --tags".to_owned(),
+        // A colon may be part of the revision.
+        "show HEAD^{/:*}:private/plan.txt".to_owned(),
+        "show HEAD^{/t:*}:private/plan.txt".to_owned(),
+        "show :/one^{tree}".to_owned(),
+        "show :/one:.env".to_owned(),
+        "show :private/plan.txt".to_owned(),
+        "show :0:private/plan.txt".to_owned(),
+        "show HEAD@{0}:private/plan.txt".to_owned(),
+        "diff HEAD:a.txt..HEAD:private/plan.txt".to_owned(),
+        // The name that `git describe` gives contains an id.
+        format!("show v1-1-g{lost}"),
+        format!("show nothing-1-g{}", &lost[..8]),
+        format!("log -p -1 x-g{lost}"),
+        // Other commands take ids as well.
+        format!("archive {lost}"),
+        format!("archive --format=tar {lost_tree}"),
+        format!("format-patch -1 {lost} --stdout"),
+        format!("diff-tree -p {lost}"),
+        format!("range-diff HEAD~1..HEAD HEAD~1..{lost}"),
+        format!("cat-file -p {lost_blob}"),
+        format!("cat-file blob {}", &lost_blob[..6]),
+        format!("grep SECRET {lost}"),
+        format!("grep SECRET {lost_tree}"),
+        "for-each-ref --format=%(raw)".to_owned(),
+        "tag -l --format=%(*raw)".to_owned(),
+        "log -p --all".to_owned(),
+        "log -p --notes=blob".to_owned(),
+    ]
+    .iter()
+    .map(|line| line.split(' ').map(str::to_owned).collect())
+    .collect();
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
+    for args in &cases {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let told = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+    }
+    // A second time, now that the history is known.
+    for args in &cases {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let told = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
+        assert!(!told.contains("SECRET-"), "again, {args:?}: {told}");
+    }
+    // And it is asked for what it is: a person may say yes.
+    let result = f.call("execute_command", git(&["show", &blob, "--"]));
+    assert!(json!(result).to_string().contains("SECRET-deleted"), "{result:?}");
+}
+
+/// A replacement shows another object under an id that was looked at.
+#[test]
+fn replacements_are_not_shown_unasked() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
+    for args in [&["show", "HEAD:a.txt"][..], &["show", "HEAD"], &["diff", "v1", "--", "a.txt"]] {
+        let told = unasked(&f, "git", args);
+        assert!(
+            told.success() && !json!(told).to_string().contains("SECRET-"),
+            "{args:?}: {told:?}"
+        );
+    }
+}
+
+/// What is new since the last look is looked through, and nothing that was found is forgotten.
+#[test]
+fn new_commits_are_looked_through() {
+    let f = Fixture::new();
+    f.put("a.txt", "one\n");
+    assert!(f.bash("git init -q . && git add -A && git commit -qm one"));
+    let log = |f: &Fixture| {
+        let result = unasked(f, "git", &["log", "-p"]);
+        let noted = result.fields.get("note").is_some();
+        assert!(result.success() && !json!(result).to_string().contains("SECRET-"), "{result:?}");
+        noted
+    };
+    assert!(!log(&f));
+    f.put("new.pem", "SECRET-new\n");
+    assert!(f.bash("git add -A && git commit -qm two"));
+    assert!(log(&f));
+    assert!(f.bash("git rm -q new.pem && git commit -qm three && git gc -q"));
+    assert!(log(&f));
+    f.put("plan.txt", "SECRET-plan\n");
+    assert!(f.bash("git add plan.txt && git commit -qm four && echo plan.txt > .atelierignore"));
+    assert!(log(&f));
+    f.put("staged.key", "SECRET-staged\n");
+    assert!(f.bash("git add staged.key"));
+    let staged = unasked(&f, "git", &["diff", "--cached"]);
+    assert!(staged.success() && !json!(staged).to_string().contains("SECRET-"), "{staged:?}");
+}
+
+/// Nobody is asked about what can be told, and git itself refuses what it does not know.
+#[test]
+fn ordinary_looks_into_history_are_not_asked_about() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    assert!(f.bash(
+        "git branch side HEAD~1 && git checkout -q -b topic && git mv a.txt b.txt && git commit -qm x"
+    ));
+    for args in [
+        &["status"][..],
+        &["status", "-sb", "src"],
+        &["log", "--oneline", "-5"],
+        &["log", "-p", "-2", "--stat"],
+        &["log", "--graph", "--all", "--format=%h %s", "--date", "short"],
+        &["log", "side..topic", "--name-status"],
+        &["log", "-p", "--", "*.txt"],
+        &["log", "-Stwo", "--oneline"],
+        &["diff"],
+        &["diff", "HEAD~1", "--stat-width", "40"],
+        &["diff", "v1", "--", "src"],
+        &["diff", "side...topic", "src"],
+        &["diff", "--cached"],
+        &["diff", "side", "topic", "--", "src"],
+        &["diff", "HEAD~1:a.txt", "HEAD:b.txt"],
+        &["show"],
+        &["show", "HEAD^!"],
+        &["show", "HEAD~1:a.txt"],
+        &["show", ":b.txt"],
+        &["show", "--stat", "side^{commit}"],
+        &["show", ":/two"],
+    ] {
+        let result = unasked(&f, "git", args);
+        let told = json!(result).to_string();
+        assert!(result.success() && !told.contains("SECRET-"), "{args:?}: {told}");
+    }
+    for (args, words) in [
+        (&["show", "nowhere"][..], "unknown revision"),
+        (&["log", "-p", "main..nowhere"], "unknown revision"),
+        (&["show", "HEAD:nowhere.txt"], "does not exist"),
+        (&["show", "HEAD~99"], "unknown revision"),
+        (&["diff", "nowhere", "--"], "bad revision"),
+    ] {
+        let result = unasked(&f, "git", args);
+        let told = json!(result).to_string();
+        assert!(told.contains(words), "{args:?}: {told}");
+    }
+    let inside = json!({ "command": "git", "args": ["show", "HEAD:./x.txt"], "cwd": "v1" });
+    let shown = approved(&f, "execute_command", inside, &Approval::none());
+    assert_eq!(shown.fields["stdout"], "x\n", "{shown:?}");
+}
+
+/// Files of a repository that hold what was deleted, or say what there is.
+fn sealed(f: &Fixture, repository: &str) -> Vec<String> {
+    let list = format!("find {repository}/objects {repository}/logs {repository}/index -type f");
+    printed(f, &list).lines().map(str::to_owned).collect()
+}
+
+/// The demonstrated case: a deleted `.env` lies in an object that `cat` can print.
+#[test]
+fn only_git_reads_what_git_keeps() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    assert!(f.bash(
+        "git clone -q --no-hardlinks . sub && git clone -q --bare . mirror.git && touch mirror.git/index &&
+         mkdir mirror.git/logs && touch mirror.git/logs/HEAD && git -C sub repack -adq &&
+         git init -q --separate-git-dir store moved && cp .git/index .git/logs store -r && ln -s .git/objects o &&
+         git worktree add -q wt HEAD"
+    ));
+    for repository in [".git", "sub/.git", "mirror.git", "store", ".git/worktrees/wt"] {
+        let files = match repository {
+            ".git/worktrees/wt" => vec![format!("{repository}/index")],
+            "store" => vec!["store/index".to_owned(), "store/logs/HEAD".to_owned()],
+            _ => sealed(&f, repository),
+        };
+        assert!(!files.is_empty(), "{repository}");
+        for file in files {
+            for (tool, params) in [
+                ("execute_command", json!({ "command": "cat", "args": ["-v", file] })),
+                ("execute_command", json!({ "command": "file", "args": [file] })),
+                ("execute_command", json!({ "command": "stat", "args": [file] })),
+                ("execute_command", json!({ "command": "tar", "args": ["-cf", "x.tar", file] })),
+                ("execute_command", json!({ "command": "cp", "args": [file, "copy"] })),
+                (
+                    "execute_command",
+                    json!({ "command": "git", "args": ["diff", "--no-index", "a.txt", file] }),
+                ),
+                ("read_file", json!({ "path": file })),
+                ("get_file_info", json!({ "path": file })),
+            ] {
+                assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::Deny, "{tool} {params}");
+            }
+        }
+        let objects = format!("{repository}/objects");
+        for (tool, params) in [
+            ("execute_command", json!({ "command": "ls", "args": [objects] })),
+            ("execute_command", json!({ "command": "ls", "args": ["src"], "cwd": objects })),
+            ("list_directory", json!({ "path": objects })),
+            ("search_files", json!({ "path": objects, "pattern": "**/*" })),
+        ] {
+            if repository != ".git/worktrees/wt" {
+                assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::Deny, "{tool} {params}");
+            }
+        }
+    }
+    assert_eq!(
+        f.judge("execute_command", json!({ "command": "ls", "args": ["o"] })).verdict,
+        Verdict::Deny
+    );
+    // What else lies there stays readable.
+    for path in [".git/HEAD", "mirror.git/HEAD", ".git/refs/heads/master", ".git/info/exclude"] {
+        let verdict = f.judge("read_file", json!({ "path": path })).verdict;
+        assert_eq!(verdict, Verdict::Low, "{path}");
+    }
+}
+
+/// What a command meets on its way is as closed as what it names.
+#[test]
+fn nothing_lists_or_searches_what_git_keeps() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    assert!(f.bash(
+        "git clone -q --bare . mirror.git && mkdir deep && git clone -q --no-hardlinks . deep/sub"
+    ));
+    let objects: Vec<String> = [".git", "mirror.git", "deep/sub/.git"]
+        .iter()
+        .flat_map(|repository| sealed_names(&f, repository))
+        .collect();
+    assert!(objects.len() > 10, "{objects:?}");
+    let mut calls: Vec<(&str, Value)> = vec![
+        ("list_directory", json!({ "path": ".git", "recursive": true, "pattern": "**/*" })),
+        ("list_directory", json!({ "path": "mirror.git", "recursive": true })),
+        ("search_files", json!({ "pattern": "**/.git/**" })),
+        ("search_files", json!({ "path": "mirror.git", "pattern": "**/*" })),
+        ("grep", json!({ "pattern": ".", "path": "mirror.git" })),
+    ];
+    if detect_isolation().mounts {
+        for args in [
+            &["ls", "-R", ".git", "mirror.git", "deep"][..],
+            &["find", ".", "-type", "f"],
+            &["grep", "-rc", ".", "."],
+            &["grep", "-r", "-a", ".", ".git", "mirror.git"],
+            &["diff", "-r", ".git", "mirror.git"],
+            &["git", "diff", "--no-index", ".git", "mirror.git"],
+            &["git", "-C", "src", "diff", "--no-index", "."],
+        ] {
+            calls.push(("execute_command", json!({ "command": args[0], "args": args[1..] })));
+        }
+    }
+    for (tool, params) in calls {
+        let result = approved(&f, tool, params.clone(), &Approval::none());
+        let told = json!(result).to_string();
+        assert!(!told.contains("approval_required"), "{tool} {params}: {told}");
+        for name in &objects {
+            assert!(!told.contains(name), "{tool} {params} tells {name}: {told}");
+        }
+    }
+    // Outside of every repository git reads files like any other program.
+    let plain = Fixture::new();
+    plain.put("one/x", "1\n");
+    assert!(plain.bash(
+        "git init -q two && cd two && echo SECRET-42 > .env && git add -A && git commit -qm x"
+    ));
+    if detect_isolation().mounts {
+        let told = json!(unasked(&plain, "git", &["diff", "one", "two"])).to_string();
+        assert!(!told.contains("objects/") && !told.contains("SECRET"), "{told}");
+    }
+}
+
+/// The ids of all files in a repository. References name commits, and those may be known.
+fn sealed_names(f: &Fixture, repository: &str) -> Vec<String> {
+    let check = "--batch-all-objects --batch-check='%(objecttype) %(objectname)'";
+    let list = format!("git --git-dir={repository} cat-file {check} | sed -n 's/^blob ..//p'");
+    printed(f, &list).lines().map(str::to_owned).collect()
+}
+
+/// An approved command reads neither, unless the history holds nothing to protect: then builds that
+/// call git work.
+#[test]
+fn approved_commands_get_at_objects_only_where_nothing_is_protected() {
+    if !detect_isolation().mounts {
+        return;
+    }
+    let read = "import glob\nprint(sum(open(p, 'rb').read(1) != b'' for p in glob.glob('.git/objects/**/*', recursive=True) if len(p) > 40))\n";
+    let run = |f: &Fixture| {
+        f.put("read.py", read);
+        let result =
+            f.call("execute_command", json!({ "command": "python3", "args": ["read.py"] }));
+        assert!(result.success(), "{result:?}");
+        (
+            result.fields["stdout"].as_str().unwrap().trim() != "0",
+            result.fields.get("note").is_some(),
+        )
+    };
+    let plain = Fixture::new();
+    assert!(plain.bash("git init -q . && git add -A && git commit -qm one"));
+    assert_eq!(run(&plain), (true, false));
+    let secret = Fixture::new();
+    with_secrets(&secret);
+    assert_eq!(run(&secret), (false, true));
+}

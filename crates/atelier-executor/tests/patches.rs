@@ -1,0 +1,84 @@
+//! A patch is rated by the files that it writes, wherever its command puts them.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so")]
+
+mod common;
+
+use atelier_core::policy::verdict::Verdict;
+use common::Fixture;
+use serde_json::json;
+
+fn patch(name: &str) -> String {
+    format!("From: a@b\nSubject: x\n\n---\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n")
+}
+
+#[test]
+fn folders_in_front_of_the_names_count() {
+    let f = Fixture::new();
+    f.put("p.diff", patch("ci.yml"));
+    f.put("docs/p.diff", patch("conf.py"));
+    f.put("deep.diff", patch("workflows/ci.yml"));
+    f.put(".github/keep", "");
+    let verdict = |command: &str, cwd: &str, args: &[&str]| {
+        f.judge("execute_command", json!({ "command": command, "args": args, "cwd": cwd })).verdict
+    };
+    for (command, cwd, args) in [
+        ("git", ".", &["apply", "--directory=.github/workflows", "p.diff"][..]),
+        ("git", ".", &["apply", "--directory", ".github/workflows", "p.diff"]),
+        ("git", ".", &["apply", "--dir=.github/workflows", "p.diff"]),
+        ("git", ".", &["apply", "--directory=.github", "deep.diff"]),
+        ("git", ".", &["apply", "--directory=.github", "-p0", "deep.diff"]),
+        ("git", ".", &["am", "--directory=.github/workflows", "p.diff"]),
+        ("git", ".", &["-C", ".github", "apply", "--directory=workflows", "../p.diff"]),
+        ("git", ".github", &["apply", "--directory=workflows", "../p.diff"]),
+        ("git", ".github", &["am", "../deep.diff"]),
+        ("patch", ".", &["-d", ".github/workflows", "-p1", "-i", "p.diff"]),
+        ("patch", ".", &["-d.github", "-p1", "-i", "../deep.diff"]),
+        ("patch", ".", &["--directory=.github", "-p1", "-i", "deep.diff"]),
+        ("patch", ".github", &["-p1", "-i", "../deep.diff"]),
+        ("patch", "docs", &["-p1", "-i", "p.diff"]),
+        ("git", "docs", &["apply", "p.diff"]),
+    ] {
+        let rated = verdict(command, cwd, args);
+        assert!(rated >= Verdict::High, "{command} {args:?} in {cwd}: {rated}");
+    }
+    let hooks = &["apply", "--directory=.git/hooks", "p.diff"];
+    assert_eq!(verdict("git", ".", hooks), Verdict::Deny);
+    // Where nothing more than an ordinary file is written, nobody is asked for more.
+    for (command, cwd, args) in [
+        ("git", ".", &["apply", "p.diff"][..]),
+        ("git", ".", &["apply", "--directory=src", "p.diff"]),
+        ("git", ".", &["am", "--directory=src", "p.diff"]),
+        ("patch", ".", &["-d", "src", "-p1", "-i", "../p.diff"]),
+        ("patch", "src", &["-p1", "-i", "../p.diff"]),
+    ] {
+        let rated = verdict(command, cwd, args);
+        // A path that goes up from a folder that was entered is refused for that reason.
+        assert!(
+            rated == Verdict::Medium || args.contains(&"../p.diff"),
+            "{command} {args:?}: {rated}"
+        );
+    }
+}
+
+#[test]
+fn every_mail_of_a_folder_counts() {
+    let f = Fixture::new();
+    f.put("mails/cur/1", patch("src/x.rs"));
+    f.put("mails/new/2", patch("src/y.rs"));
+    let judged =
+        |args: &[&str]| f.judge("execute_command", json!({ "command": "git", "args": args }));
+    assert_eq!(
+        judged(&["am", "mails"]).verdict,
+        Verdict::Medium,
+        "{}",
+        judged(&["am", "mails"]).reason
+    );
+    f.put("mails/new/3", patch(".github/workflows/ci.yml"));
+    assert_eq!(judged(&["am", "mails"]).verdict, Verdict::High);
+    f.put("mails/new/4", patch(".git/hooks/pre-push"));
+    assert_eq!(judged(&["am", "-3", "mails/"]).verdict, Verdict::Deny);
+    f.put("box", patch("src/x.rs") + &patch("Makefile"));
+    assert_eq!(judged(&["am", "box"]).verdict, Verdict::High);
+    f.put("series", "1.patch\n");
+    assert_eq!(judged(&["am", "--patch-format=stgit-series", "series"]).verdict, Verdict::High);
+}
