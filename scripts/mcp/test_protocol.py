@@ -338,7 +338,8 @@ class Resources(Served):
             modern = next(message for message in notifications if message["method"] == updated)
             subscription = {"io.modelcontextprotocol/subscriptionId": 7}
             self.assertEqual(modern["params"], {"uri": uri, "_meta": subscription})
-            self.assertEqual(old.wait(None), {"jsonrpc": "2.0", "method": updated, "params": {"uri": uri}})
+            notified = {"jsonrpc": "2.0", "method": updated, "params": {"uri": uri}}
+            self.assertEqual(old.notification(updated), notified)
         finally:
             stop.set()
             writer.join()
@@ -433,8 +434,8 @@ class Slow(Served):
         """MC-06: progress is reported until the host cancels; then the search stops unanswered."""
         server = Stdio([ATELIER, "mcp", str(self.ws), "--extra-tools"])
         server.send(2, "tools/call", self.GREP)
-        first = self.progress(server.wait(None))
-        self.assertGreater(self.progress(server.wait(None)), first)
+        first = self.progress(server.notification("notifications/progress"))
+        self.assertGreater(self.progress(server.notification("notifications/progress")), first)
         self.assertFalse(is_idle(server.pid), "the search is not under way")
         server.raw(cancelled(2))
         until(lambda: is_idle(server.pid))

@@ -56,7 +56,7 @@ class Stdio:
         )
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.pid = self.process.pid
-        self.answers, self.arrived = {}, threading.Condition()
+        self.answers, self.notifications, self.arrived = {}, {}, threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
         self.send(1, "initialize", INITIALIZE)
         self.wait(1)
@@ -65,7 +65,10 @@ class Stdio:
         for line in self.process.stdout:
             message = json.loads(line)
             with self.arrived:
-                self.answers[message.get("id")] = message
+                if "method" in message and "id" not in message:
+                    self.notifications[message["method"]] = message
+                else:
+                    self.answers[message.get("id")] = message
                 self.arrived.notify_all()
 
     def raw(self, message: bytes):
@@ -75,8 +78,15 @@ class Stdio:
     def send(self, number, method, params):
         self.raw(request(number, method, params))
 
+    def notification(self, method):
+        """The newest notification of this method."""
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: method in self.notifications, PATIENCE):
+                raise AssertionError(f"there was no {method}")
+            return self.notifications.pop(method)
+
     def wait(self, number):
-        """The answer to a request; with None, the newest notification."""
+        """The answer to a request."""
         with self.arrived:
             if not self.arrived.wait_for(lambda: number in self.answers, PATIENCE):
                 raise AssertionError(f"request {number} was not answered")

@@ -72,7 +72,7 @@ test("names, diffs and commands are never run as HTML", async (t) => {
   const calls = [
     await shop.call("write_file", {
       path: "x.html",
-      content: `${EVIL}\nif (admin\u202e\u2066) {\n`,
+      content: `${EVIL}\nif (admin\u202e\u2066) {\nlet a\u3164 = "\u2800\u00a0", s\u0441ript;\n`,
     }),
     await shop.call("write_file", { path: `${EVIL.replaceAll("/", "")}.txt`, content: "x\n" }),
     await shop.call("execute_command", {
@@ -93,8 +93,9 @@ test("names, diffs and commands are never run as HTML", async (t) => {
     await page.getByText("onerror=").first().waitFor();
   }
   await tab.goto(`#/approvals/${pending[0]?.tool_id}`);
-  // Direction-changing characters are shown by their code point.
-  await page.getByText("U+202E").waitFor();
+  // Characters that change the direction, cannot be seen or look like others are shown by their code point.
+  for (const code of ["U+202E", "U+3164", "U+2800", "U+00A0", "U+0441"])
+    await page.getByText(code).waitFor();
   await page.keyboard.press("v");
   for (const address of [
     `#/projects/${shop.id}`,

@@ -180,7 +180,7 @@ impl Follower {
         };
         match &event {
             Event::ToolApprovalRequest { tool_id, .. } => {
-                self.notify_cards(CardEvent::CallPending(*tool_id))
+                self.notify_cards(CardEvent::CallPending(*tool_id));
             }
             Event::ToolCallUpdated { tool_id, status, .. } => {
                 self.notify_cards(CardEvent::CallUpdated(*tool_id, *status));
@@ -189,7 +189,7 @@ impl Follower {
                 self.notify_cards(CardEvent::PlanPending(plan.id));
             }
             Event::PlanUpdated { plan } => {
-                self.notify_cards(CardEvent::PlanUpdated(plan.id, plan.status))
+                self.notify_cards(CardEvent::PlanUpdated(plan.id, plan.status));
             }
             _ => {}
         }

@@ -74,7 +74,7 @@ impl Screen {
         match &mut state.held {
             // An answer is never dropped, however long it is.
             Some(held) if held.len() < MAX_HELD || matches!(piece, Entry::Answer(_)) => {
-                held.push(piece)
+                held.push(piece);
             }
             Some(_) => {}
             None => self.put(&mut state, &piece),

@@ -1,5 +1,5 @@
-//! Masks values that look like keys and passwords, so that they are not remembered, embedded, logged
-//! or exported.
+//! Masks values that look like keys and passwords, so that they are not remembered, embedded,
+//! logged or exported.
 //!
 //! A value is masked by its shape (`mask/rules.toml` lists the shapes of well-known keys) or by the
 //! name before it (`mask/names.rs`). Every text is scanned a fixed number of times, and what is
@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-/// How many bytes at each end of a long text are scanned beyond what is kept of it. No key is longer,
-/// so none is cut in half before it is recognised.
+/// How many bytes at each end of a long text are scanned beyond what is kept of it. No key is
+/// longer, so none is cut in half before it is recognised.
 const MARGIN: usize = 16 * 1024;
 
 #[derive(Deserialize)]
@@ -124,8 +124,8 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(result)
 }
 
-/// Like [`masked`], for a text of which only `max_chars` are kept: the beginning and the end. A long
-/// text is not scanned whole.
+/// Like [`masked`], for a text of which only `max_chars` are kept: the beginning and the end. A
+/// long text is not scanned whole.
 pub fn masked_excerpt(text: &str, max_chars: usize) -> String {
     // A character has at most four bytes.
     let window = max_chars * 4 + MARGIN;

@@ -371,11 +371,12 @@ impl Policy {
         self.files.class(path, Access::Read).is_some_and(|class| class.verdict > Verdict::Low)
     }
 
-    /// Whether the rule that rated a call says that it may show secrets: because of the kind of a file,
-    /// or because git's history may hold such files. A kind that a server has added counts as well.
+    /// Whether the rule that rated a call says that it may show secrets: because of the kind of a
+    /// file, or because git's history may hold such files. A kind that a server has added counts as
+    /// well.
     pub fn is_about_secrets(&self, rule: &str) -> bool {
         rule.split_whitespace().any(|part| match part.strip_prefix("file.") {
-            Some(id) if matches!(id, "read" | "write" | "remove") => false,
+            Some("read" | "write" | "remove") => false,
             Some(id) => self.files.guards(id).unwrap_or(true),
             None => part == HISTORY,
         })

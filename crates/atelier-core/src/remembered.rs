@@ -33,7 +33,8 @@ const CONTENT: [&str; 6] = ["content", "edits", "old_text", "new_text", "old_str
 /// A memory and the agent whose memory it is.
 pub type Remembered = Option<(AgentId, NewInteraction)>;
 
-/// What is remembered of a message to or from an agent. A message for the planner belongs to no agent.
+/// What is remembered of a message to or from an agent. A message for the planner belongs to no
+/// agent.
 pub fn of_message(message: &Message, secrets: &KnownSecrets) -> Remembered {
     let agent = message.agent_id?;
     let kind = match message.role {
@@ -109,10 +110,11 @@ fn unless_empty(agent: AgentId, interaction: NewInteraction) -> Remembered {
 }
 
 /// Whether the content that a call read or wrote is not remembered, because it may hold secrets: by
-/// the rule that rated the call, or by a path in its parameters.
+/// one of the rules that rated the call, or by a path in its parameters.
 pub fn is_withheld(call: &GatedCall) -> bool {
     let policy = Policy::builtin();
-    policy.is_about_secrets(&call.rule) || names_secrets(policy, &call.tool_params)
+    let mut rules = call.class.findings.iter().chain([&call.rule]);
+    rules.any(|rule| policy.is_about_secrets(rule)) || names_secrets(policy, &call.tool_params)
 }
 
 /// Whether a parameter other than the content of a file names a file of secrets.
@@ -187,7 +189,8 @@ pub fn cleaned(
     clean
 }
 
-/// The text of a remembered call, `tool {parameters}\n→ outcome`, without the outcome if it was withheld today.
+/// The text of a remembered call, `tool {parameters}\n→ outcome`, without the outcome if it was
+/// withheld today.
 fn cleaned_call(text: &str, call: Option<&GatedCall>) -> String {
     let policy = Policy::builtin();
     if text.contains(WITHHELD) {

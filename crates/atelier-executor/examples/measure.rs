@@ -124,7 +124,7 @@ fn main() {
     }
     let bytes = vec![b'x'; 1024];
     let write = |ws: &Workspace| {
-        drop(ws.write(&path("w"), &bytes, &Expect::Anything, Mending::Never).unwrap())
+        drop(ws.write(&path("w"), &bytes, &Expect::Anything, Mending::Never).unwrap());
     };
     println!(
         "write 1k: {:?}, durable {:?}",

@@ -96,7 +96,7 @@ fn every_path_case_answers_as_it_should() {
     for case in &cases {
         match case {
             Ok(case) => {
-                failures.extend(check(case).err().map(|why| format!("{}: {why}", case["id"])))
+                failures.extend(check(case).err().map(|why| format!("{}: {why}", case["id"])));
             }
             // A lone surrogate is not valid in a JSON string, so the request never becomes a call.
             Err(line) => assert!(line.contains("lone surrogate"), "{line}"),

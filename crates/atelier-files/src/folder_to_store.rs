@@ -371,7 +371,7 @@ fn hash_some(folder: &Folder, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<Cha
     for (path, _) in suspects {
         match folder.open_leaf(path.as_workspace()) {
             Ok((mut file, stamp)) => {
-                found.push(ChangedFile { path, stamp, checksum: hash(&mut file)? })
+                found.push(ChangedFile { path, stamp, checksum: hash(&mut file)? });
             }
             // Deleted since it was listed; the next sync notices.
             Err(atelier_executor::Error::NotFound { .. }) => {}

@@ -86,7 +86,7 @@ impl ConversationWorkspace {
         match self.files.store.discard_objects(&self.owned, keys).await {
             Ok(()) => self.files.upkeep.notify_one(),
             Err(error) => {
-                tracing::warn!(%error, "cannot discard objects; the next sweep removes them")
+                tracing::warn!(%error, "cannot discard objects; the next sweep removes them");
             }
         }
     }

@@ -202,7 +202,7 @@ fn check(
             (_, Some(_)) => {}
             // A file of the agent that cannot be stored stays in the folder. The agent was told so.
             (Kind::File, None) if leaf.stamp.size > workspace.limit() => {
-                report.skip(&leaf.path, TOO_LARGE)
+                report.skip(&leaf.path, TOO_LARGE);
             }
             (Kind::File, None) if workspace.check_path_length(&path).is_err() => {
                 report.skip(&leaf.path, UNNAMEABLE);

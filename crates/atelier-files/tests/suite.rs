@@ -576,7 +576,10 @@ async fn unusual_file_names_work(backend: Backend, objects: Objects) {
         match objects {
             S3 => assert!(keys.contains(&copy), "{copy} {keys:?}"),
             Disk => {
-                assert!(Path::new(&world.data.path().join("objects").join(copy)).exists(), "{path}")
+                assert!(
+                    Path::new(&world.data.path().join("objects").join(copy)).exists(),
+                    "{path}"
+                );
             }
         }
     }

@@ -109,7 +109,7 @@ pub(crate) fn read_multiple_files(space: &Space, mut args: Args) -> Answer {
         match read(space, &raw, Part::Whole) {
             Ok(content) => push(&mut text, format_args!("{}:\n{content}", shown(&raw))),
             Err(failure) => {
-                push(&mut text, format_args!("{}: Error: {}", shown(&raw), failure.into_text()))
+                push(&mut text, format_args!("{}: Error: {}", shown(&raw), failure.into_text()));
             }
         }
         // All files together may have the size of one file, so that a list of files cannot evade

@@ -113,8 +113,8 @@ impl Embedder {
         }
     }
 
-    /// The vector for a query; `None` if the text has no direction to search in. Keys in the query are
-    /// masked, as they are in stored texts, because the embedder may be a service.
+    /// The vector for a query; `None` if the text has no direction to search in. Keys in the query
+    /// are masked, as they are in stored texts, because the embedder may be a service.
     pub async fn embed_query(
         &self,
         text: &str,

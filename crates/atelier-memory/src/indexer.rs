@@ -451,7 +451,7 @@ impl Memory {
                 Ok(true) => pause = Duration::from_millis(250),
                 Ok(false) => tokio::time::sleep(self.inner.settings.sweep.max(MIN_SWEEP)).await,
                 Err(error) => {
-                    tracing::warn!(%error, "memories of an older version cannot be cleaned at the moment");
+                    tracing::warn!(%error, "old memories cannot be cleaned at the moment");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }

@@ -73,7 +73,7 @@ impl Anthropic {
     ) -> Result<bool, ModelError> {
         match event {
             Event::MessageStart { message } => {
-                answer.usage.input_tokens = input_tokens(&message.usage)
+                answer.usage.input_tokens = input_tokens(&message.usage);
             }
             Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } }
                 if !formatted =>
@@ -81,7 +81,7 @@ impl Anthropic {
                 answer.push_call(Some(index), Some(&id), Some(&name), "")?;
             }
             Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
-                answer.push_text(&text)?
+                answer.push_text(&text)?;
             }
             // Structured output is requested as a tool that has to be called: its input is the
             // answer.

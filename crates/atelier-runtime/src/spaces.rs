@@ -136,7 +136,7 @@ impl Spaces {
         {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, project = %owned.project, "the memory is not ready")
+                tracing::warn!(%error, project = %owned.project, "the memory is not ready");
             }
             Err(_) => {
                 tracing::warn!(project = %owned.project, "the memory is not ready: the index does \

@@ -275,11 +275,13 @@ impl FromRequestParts<App> for WritableFiles {
 }
 
 /// The call as the caller may see it. Programs see the content of their own calls, and of calls
-/// that nobody had to approve.
+/// that nobody had to approve. They see no previews: a preview holds the file as it is, which only
+/// people may show to anybody.
 pub(crate) fn shown_to(caller: &Caller, call: GatedCall) -> GatedCall {
     match caller.program() {
         Some(session) if !call.is_open_to_program(session) => call.without_content(),
-        _ => call,
+        Some(_) => GatedCall { preview: None, ..call },
+        None => call,
     }
 }
 

@@ -3,9 +3,9 @@
 //! It happens in small writes beside all other work, and continues after a restart where it
 //! stopped: first it records which calls have shown secrets, then it looks at every interaction in
 //! the order in which they were stored. When all are clean, the collections of changed interactions
-//! are rebuilt, so that neither an old text nor its vector is left in the index. Later passes look at
-//! what was stored since, because a node of an older version may still have written some of it. Until
-//! the first pass has ended, interactions are cleaned when they are read.
+//! are rebuilt, so that neither an old text nor its vector is left in the index. Later passes look
+//! at what was stored since, because a node of an older version may still have written some of it.
+//! Until the first pass has ended, interactions are cleaned when they are read.
 
 use crate::{
     Error, Result, Store,
@@ -142,15 +142,15 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT i.seq, i.agent_id, c.user_id, i.id, i.type, i.text, i.success, i.error_details, i.at,
-             i.task_id, i.session_id, i.metadata
+                "SELECT i.seq, i.agent_id, c.user_id, i.id, i.type, i.text, i.success,
+             i.error_details, i.at, i.task_id, i.session_id, i.metadata
              FROM interactions i JOIN memory_collections c ON c.agent_id = i.agent_id
-             WHERE i.seq > $1 ORDER BY i.seq LIMIT $2"
-        )
-        .bind(seq)
-        .bind(INTERACTIONS as i64)
-        .fetch_all(c)
-        .await
+             WHERE i.seq > $1 ORDER BY i.seq LIMIT $2",
+            )
+            .bind(seq)
+            .bind(INTERACTIONS as i64)
+            .fetch_all(c)
+            .await
         })?;
         let read = |row: Row| {
             let (seq, agent, owner, id, kind, text, success, error, at, task, session, metadata) =
@@ -180,7 +180,7 @@ impl Store {
                 })
             })
             .await?;
-            tracing::info!(user = %owner, count, "removed secrets from memories of an older version");
+            tracing::info!(user = %owner, count, "removed secrets from old memories");
         }
         self.save_cleanup_position(position).await
     }

@@ -24,9 +24,10 @@ macro_rules! migrations {
             10 "0010_open_work",
             11 "0011_lease_nodes",
             12 "0012_begun_tasks",
-            16 "0016_sessions",
-            17 "0017_requested_by",
-            20 "0020_secrets_in_memory",
+            13 "0013_client_tokens",
+            14 "0014_sessions",
+            15 "0015_requested_by",
+            16 "0016_secrets_in_memory",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

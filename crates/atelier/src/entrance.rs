@@ -132,7 +132,7 @@ fn local_ipv4(table: &str) -> Vec<Ipv4Addr> {
         match words[..] {
             ["|--", address] => last = address.parse::<Ipv4Addr>().ok(),
             ["/32", "host", "LOCAL"] => {
-                found.extend(last.filter(|ip| !ip.is_loopback() && !found.contains(ip)))
+                found.extend(last.filter(|ip| !ip.is_loopback() && !found.contains(ip)));
             }
             _ => {}
         }

@@ -69,12 +69,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.http.clone() {
         // One host needs one thread, which uses less memory and avoids switching between threads.
         None => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
                 let stop = stop_on_signal()?;
-                stdio::serve(WorkspaceServer::new(space), max_message, stop)
-                    .await
-                    .context("the handshake failed")
-            })?
+                let server = WorkspaceServer::new(space);
+                stdio::serve(server, max_message, stop).await.context("the handshake failed")
+            })?;
         }
         Some(address) => {
             let runtime = tokio::runtime::Runtime::new()?;

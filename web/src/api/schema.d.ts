@@ -1027,7 +1027,11 @@ export interface paths {
         /** List the connected machines */
         get: operations["clients_list"];
         put?: never;
-        /** Connect a machine */
+        /**
+         * Connect a machine
+         * @description The registration belongs to the token, and to the tokens renewed from it. To other tokens of the
+         *     same user, reports of this machine are those of an unknown one.
+         */
         post: operations["clients_connect"];
         delete?: never;
         options?: never;
@@ -1047,7 +1051,8 @@ export interface paths {
         post?: never;
         /**
          * Disconnect a machine
-         * @description If another machine is connected, it runs the project's calls from now on.
+         * @description If another machine is connected, it runs the project's calls from now on. A client's token can
+         *     only disconnect its own machine.
          */
         delete: operations["clients_disconnect"];
         options?: never;
@@ -1694,6 +1699,7 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             id: components["schemas"]["ApprovalId"];
+            preview_digest?: components["schemas"]["PreviewDigest"] | null;
             /** @description Why the person rejected the call. */
             reason?: string | null;
             /** Format: date-time */
@@ -1702,6 +1708,26 @@ export interface components {
             status: components["schemas"]["ApprovalStatus"];
             /** @description Whether the person was reminded that time is running out. */
             warned: boolean;
+        };
+        /** @description Everything that made the rules ask about a call, and where the call connects. */
+        CallClass: {
+            /**
+             * @description Addresses and names of remotes in the call, exactly as written.
+             * @default []
+             */
+            destinations: string[];
+            /**
+             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings of a
+             *     lower verdict are left out.
+             * @default []
+             */
+            findings: string[];
+            /**
+             * @description A MEDIUM git command that stays in the working tree and the local history, so that a
+             *     permission for all such commands covers it.
+             * @default false
+             */
+            local_git: boolean;
         };
         /**
          * @description SHA-256 of a call in its canonical form. Two calls that differ in anything have different
@@ -1718,11 +1744,17 @@ export interface components {
          * @description One tool call.
          */
         CallId: string;
-        /** @description What a write would change, as the machine computed it. */
+        /** @description What a call would change, as the machine found. */
         CallPreview: {
-            /** @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. */
+            /**
+             * @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. For
+             *     a folder or link that is deleted or moved, a digest of what it is.
+             */
             base_checksum?: string | null;
-            /** @description Unified diff against the file on the user's machine. */
+            /**
+             * @description Unified diff against the file on the user's machine. What is deleted or moved is described
+             *     first.
+             */
             diff: string;
         };
         /**
@@ -1730,6 +1762,8 @@ export interface components {
          *     or a stricter rule of the machine's owner.
          */
         CallRating: {
+            /** @description Everything that the machine found. Older machines tell only the rule. */
+            class?: components["schemas"]["CallClass"];
             network?: boolean;
             reason: string;
             rule: string;
@@ -2222,6 +2256,11 @@ export interface components {
         /** @description A standing permission, for one session. */
         Grant: {
             agent_id?: components["schemas"]["AgentId"] | null;
+            /**
+             * @description For a class: everything that the permission covers. Permissions of older versions have only
+             *     their rule.
+             */
+            class?: components["schemas"]["CallClass"];
             /** Format: date-time */
             created_at: string;
             created_by: components["schemas"]["UserId"];
@@ -2232,7 +2271,7 @@ export interface components {
              */
             include_high: boolean;
             project_id: components["schemas"]["ProjectId"];
-            /** @description For a class: its rule, such as `git.commit`. */
+            /** @description For a class: the rule that decided about the call it was given for, such as `git.commit`. */
             rule?: string | null;
             scope: components["schemas"]["GrantScope"];
             /**
@@ -2270,7 +2309,7 @@ export interface components {
          *     outside a conversation, the connection of the machine.
          * @enum {string}
          */
-        GrantScope: "once" | "class" | "agent";
+        GrantScope: "once" | "class" | "local_git" | "agent";
         /** @description A permission was withdrawn. */
         GrantWithdrawnEvent: {
             /** Format: date-time */
@@ -2661,6 +2700,12 @@ export interface components {
              */
             type: "PLAN_UPDATED";
         };
+        /**
+         * @description SHA-256 of what a person was shown before they approved a call: the call, the checksum of what
+         *     it was shown against, and every byte of the preview. The machine that runs the call computes it
+         *     again from its own files.
+         */
+        PreviewDigest: string;
         /** @description Why a call cannot be done. */
         PreviewFailed: {
             client_id: components["schemas"]["ClientId"];
@@ -2696,7 +2741,7 @@ export interface components {
          * @description Which kind of problem it is. Codes are stable: programs decide by them.
          * @enum {string}
          */
-        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
+        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
         /** @description What a user works on, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
@@ -3186,6 +3231,7 @@ export interface components {
         ToolApprovalRequestEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
             approval_id: components["schemas"]["ApprovalId"];
+            class?: components["schemas"]["CallClass"];
             /** Format: date-time */
             created_at: string;
             digest?: components["schemas"]["CallDigest"] | null;
@@ -3241,6 +3287,8 @@ export interface components {
              *     again.
              */
             claimed: boolean;
+            /** @description What a permission for calls like this one covers. */
+            class?: components["schemas"]["CallClass"];
             client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
             completed_at?: string | null;
@@ -3265,10 +3313,7 @@ export interface components {
             requires_approval: boolean;
             result?: Record<string, unknown> | null;
             risk_level: components["schemas"]["Verdict"];
-            /**
-             * @description The rule that gave `risk_level`. Permissions for a class of calls name the class by this
-             *     rule.
-             */
+            /** @description The rule that decided about the risk. */
             rule: string;
             session_id?: components["schemas"]["ConversationId"] | null;
             status: components["schemas"]["CallStatus"];
@@ -3312,16 +3357,16 @@ export interface components {
         ToolExecutionSignalEvent: {
             /** Format: int32 */
             attempt: number;
-            /**
-             * @description For a write with a preview: the checksum of the file that was shown, or null if there
-             *     was no file.
-             */
+            /** @description For a call with a preview: the checksum of what was shown, or null if there was no file. */
             base_checksum?: string | null;
+            /** @description What was approved: the client runs nothing that it finds more about. */
+            class?: components["schemas"]["CallClass"];
             client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
             created_at: string;
             digest?: components["schemas"]["CallDigest"] | null;
             network: boolean;
+            preview_digest?: components["schemas"]["PreviewDigest"] | null;
             project_id: components["schemas"]["ProjectId"];
             /** @description The risk that was approved. The client runs nothing that it rates higher. */
             risk_level: components["schemas"]["Verdict"];
@@ -11648,7 +11693,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset while the request ran */
+            /** @description A machine with this id is connected with another token */
             409: {
                 headers: {
                     [name: string]: unknown;

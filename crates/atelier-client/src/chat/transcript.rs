@@ -122,7 +122,7 @@ impl Transcript {
                 self.task_line(task.id, &format!("failed: {why}"));
             }
             Event::TaskCancelled { task } if self.is_ours(task) => {
-                self.task_line(task.id, "cancelled")
+                self.task_line(task.id, "cancelled");
             }
             Event::PlanCreated { plan, tasks } if Some(plan.id) == self.work.plan_id => {
                 tasks.iter().for_each(|task| self.add_task(task));

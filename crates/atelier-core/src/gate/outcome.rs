@@ -29,7 +29,7 @@ pub struct OutcomeFailure {
     /// The reason, for people and models.
     pub detail: String,
     /// How the policy rates the call; set only if the policy refused it, so that nothing was tried.
-    pub refusal: Option<PolicyRefusal>,
+    pub refusal: Option<Box<PolicyRefusal>>,
 }
 
 /// How the machine's policy rates a call that it refused.
@@ -58,12 +58,12 @@ impl ToolOutcome {
             Verdict::Deny => FailureCode::Denied,
             _ => FailureCode::ApprovalRequired,
         });
-        let refusal = PolicyRefusal {
+        let refusal = Box::new(PolicyRefusal {
             verdict: judgement.verdict,
             rule: judgement.rule.clone(),
             class: judgement.class.clone(),
             network: judgement.network,
-        };
+        });
         let failure =
             OutcomeFailure { code, detail: judgement.reason.clone(), refusal: Some(refusal) };
         Self { fields: Map::new(), failure: Some(failure) }
@@ -99,7 +99,8 @@ impl ToolOutcome {
         if let Some(OutcomeFailure { code, detail, refusal }) = self.failure {
             map.insert("error".into(), detail.into());
             map.insert("code".into(), code.as_str().into());
-            if let Some(PolicyRefusal { verdict, rule, class, network }) = refusal {
+            if let Some(refusal) = refusal {
+                let PolicyRefusal { verdict, rule, class, network } = *refusal;
                 map.insert("verdict".into(), verdict.as_str().into());
                 map.insert("rule".into(), rule.into());
                 if class != CallClass::default() {
@@ -127,7 +128,7 @@ impl From<Map<String, Value>> for ToolOutcome {
         };
         let code = text("code").map_or(FailureCode::Failed, |code| code.as_str().into());
         let detail = text("error").unwrap_or_else(|| "the tool failed".to_owned());
-        let refusal = refusal(&mut fields);
+        let refusal = refusal(&mut fields).map(Box::new);
         Self { fields, failure: Some(OutcomeFailure { code, detail, refusal }) }
     }
 }
@@ -234,7 +235,7 @@ mod tests {
         let failure = OutcomeFailure {
             code: FailureCode::Denied,
             detail: "No.".into(),
-            refusal: Some(refusal),
+            refusal: Some(Box::new(refusal)),
         };
         assert_eq!(denied.failure, Some(failure));
         assert_eq!(denied.higher_rating(), None);

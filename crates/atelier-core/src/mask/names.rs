@@ -35,7 +35,7 @@ pub(super) struct Names {
 
 /// What a name says about its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum NameKind {
     /// Any value is a secret, even a word.
     Password,
     Secret,
@@ -60,19 +60,19 @@ enum Link {
 /// A name in a text, and where its value begins.
 struct Named<'t> {
     name: &'t str,
-    kind: Kind,
+    kind: NameKind,
     link: Link,
     start: usize,
     quote: Option<char>,
 }
 
-impl Kind {
+impl NameKind {
     fn as_str(self) -> &'static str {
         match self {
-            Kind::Password => "password",
-            Kind::Secret => "secret",
-            Kind::Token => "token",
-            Kind::Key | Kind::OtherKey => "key",
+            NameKind::Password => "password",
+            NameKind::Secret => "secret",
+            NameKind::Token => "token",
+            NameKind::Key | NameKind::OtherKey => "key",
         }
     }
 }
@@ -103,7 +103,8 @@ impl Names {
             let value = value_at(rest, named.kind, named.quote);
             end = named.start;
             if self.is_secret(&named, value, &rest[value.len()..]) {
-                // Only a value that is masked is read to its end, so nothing is read again and again.
+                // Only a value that is masked is read to its end, so nothing is read again and
+                // again.
                 let long = value.len() > MAX_LOOK;
                 let length =
                     if long { bare_length(rest, named.kind, usize::MAX) } else { value.len() };
@@ -165,7 +166,7 @@ impl Names {
                 ':' | '：' | '|' | '→' => link = link.or(Some(Link::Listed)),
                 '>' if link.is_some() || is_tag => link = link.or(Some(Link::Listed)),
                 '-' | '—' | '–' if text[..at].ends_with(' ') && link.is_none() => {
-                    link = Some(Link::Prose)
+                    link = Some(Link::Prose);
                 }
                 '>' if text[..at].ends_with('-') => link = Some(Link::Listed),
                 '"' | '\'' | '`' => quote = Some(c),
@@ -208,24 +209,24 @@ impl Names {
         None
     }
 
-    fn kind(&self, name: &str) -> Option<Kind> {
+    fn kind(&self, name: &str) -> Option<NameKind> {
         let parts = parts(name);
         let last = parts.last()?;
         let ends = |words: &[String]| words.iter().any(|word| last.ends_with(word.as_str()));
         let is = |words: &[String]| words.iter().any(|word| last == word);
-        let all = parts.join("_");
         if ends(&self.data.password) {
-            Some(Kind::Password)
-        } else if last == "base" && all.ends_with("secret_key_base") {
-            Some(Kind::Secret)
-        } else if is(&self.data.secret) || last.ends_with("secret") {
-            Some(Kind::Secret)
+            Some(NameKind::Password)
+        } else if is(&self.data.secret)
+            || last.ends_with("secret")
+            || parts.join("_").ends_with("secret_key_base")
+        {
+            Some(NameKind::Secret)
         } else if ends(&self.data.token) {
-            Some(Kind::Token)
+            Some(NameKind::Token)
         } else if is(&self.data.key) {
             let before = parts.len().checked_sub(2).and_then(|at| parts.get(at));
             let of_service = before.is_some_and(|before| self.data.keys_of.contains(before));
-            Some(if of_service || last == "apikey" { Kind::Key } else { Kind::OtherKey })
+            Some(if of_service || last == "apikey" { NameKind::Key } else { NameKind::OtherKey })
         } else {
             None
         }
@@ -238,7 +239,7 @@ impl Names {
             return false;
         }
         if value.len() > MAX_LOOK {
-            return kind != Kind::OtherKey || looks_random(value);
+            return kind != NameKind::OtherKey || looks_random(value);
         }
         let letters = bare.chars().any(char::is_alphabetic);
         let digits = bare.chars().any(|c| c.is_ascii_digit());
@@ -251,15 +252,15 @@ impl Names {
             return false;
         }
         if bare.starts_with(['/', '~']) || bare.contains("://") {
-            return kind == Kind::Password && !name.to_lowercase().ends_with("pwd");
+            return kind == NameKind::Password && !name.to_lowercase().ends_with("pwd");
         }
         match (kind, link) {
-            (Kind::OtherKey, _) => looks_random(bare),
-            (Kind::Password, Link::Assigned) => true,
-            (Kind::Password, Link::Listed) => {
+            (NameKind::OtherKey, _) => looks_random(bare),
+            (NameKind::Password, Link::Assigned) => true,
+            (NameKind::Password, Link::Listed) => {
                 quote.is_some() || !word || (bare.is_ascii() && ends_line(behind))
             }
-            (Kind::Password, Link::Prose) => {
+            (NameKind::Password, Link::Prose) => {
                 (quote.is_some() && !bare.contains(' ')) || (digits && letters) || has_symbol(bare)
             }
             (_, Link::Assigned) if variable => letters || bare.len() >= 16,
@@ -286,7 +287,8 @@ fn name_around(text: &str, start: usize, end: usize) -> (usize, usize) {
     (start, start + text[start..end].trim_end_matches(['.', '-']).len())
 }
 
-/// The words of a name in lower case: `dbPassword`, `DB_PASSWORD` and `db-password` are `db`, `password`.
+/// The words of a name in lower case: `dbPassword`, `DB_PASSWORD` and `db-password` are `db`,
+/// `password`.
 fn parts(name: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     let (mut begins, mut lower) = (true, false);
@@ -316,7 +318,7 @@ fn window(text: &str) -> &str {
 }
 
 /// The value at the beginning of a text: up to its closing quote, or up to where a bare value ends.
-fn value_at<'t>(text: &'t str, kind: Kind, quote: Option<char>) -> &'t str {
+fn value_at(text: &str, kind: NameKind, quote: Option<char>) -> &str {
     let look = window(text);
     let line = &look[..look.find(['\n', '\r']).unwrap_or(look.len())];
     if let Some(quote) = quote
@@ -328,8 +330,8 @@ fn value_at<'t>(text: &'t str, kind: Kind, quote: Option<char>) -> &'t str {
 }
 
 /// How long a value without quotes is, or a number above `limit` if it is longer than that.
-fn bare_length(text: &str, kind: Kind, limit: usize) -> usize {
-    let loose = kind == Kind::Password;
+fn bare_length(text: &str, kind: NameKind, limit: usize) -> usize {
+    let loose = kind == NameKind::Password;
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
         // A line break of a text that is quoted in JSON.

@@ -159,7 +159,8 @@ impl FileRules {
         globs
     }
 
-    /// Whether people are asked before files of this kind are read; `None` if there is no such kind.
+    /// Whether people are asked before files of this kind are read; `None` if there is no such
+    /// kind.
     pub(super) fn guards(&self, id: &str) -> Option<bool> {
         let class = self.classes.iter().find(|class| class.id == id)?;
         Some(class.applies_to(Access::Read) && class.verdict > Verdict::Low)

@@ -1,4 +1,5 @@
-//! Secrets that were read in a conversation, so that an agent's answer which quotes them can be masked.
+//! Secrets that were read in a conversation, so that an agent's answer which quotes them can be
+//! masked.
 
 use super::is_withheld;
 use crate::gate::GatedCall;
@@ -83,7 +84,7 @@ impl KnownSecrets {
 fn collect(value: &Value, values: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {
-            collect_lines(&text[..text.floor_char_boundary(MAX_SCANNED)], values)
+            collect_lines(&text[..text.floor_char_boundary(MAX_SCANNED)], values);
         }
         Value::Array(items) => items.iter().for_each(|item| collect(item, values)),
         Value::Object(fields) => fields.values().for_each(|value| collect(value, values)),
@@ -112,11 +113,11 @@ fn trimmed(value: &str) -> &str {
     value.trim_matches(|c: char| c.is_whitespace() || "\"'`,;()[]{}<>".contains(c))
 }
 
-/// Whether a value is more than an ordinary word, number or setting. As the value of a name, a word can
-/// be a password.
+/// Whether a value is more than an ordinary word, number or setting. As the value of a name, a word
+/// can be a password.
 fn is_special(value: &str, alone: bool) -> bool {
     let has = |is: fn(char) -> bool| value.chars().any(is);
     let number = !has(|c| !c.is_ascii_digit()) && value.len() < 6;
     let word = !has(|c| !c.is_alphabetic() && !matches!(c, '-' | '_' | '.'));
-    !number && !ORDINARY.contains(&value.to_lowercase().as_str()) && !(alone && word)
+    !(number || (alone && word) || ORDINARY.contains(&value.to_lowercase().as_str()))
 }

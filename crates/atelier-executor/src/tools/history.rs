@@ -137,7 +137,7 @@ impl Tools<'_> {
             return false;
         }
         let mut place = PathBuf::new();
-        for part in self.from_root(command, path).components() {
+        for part in self.path_from_root(command, path).components() {
             match part {
                 Component::Normal(name) => place.push(name),
                 Component::ParentDir => drop(place.pop()),
@@ -176,12 +176,12 @@ impl Tools<'_> {
 
     /// Whether the word names a file or folder where the command runs.
     fn exists(&self, command: &call::Command, name: &str) -> bool {
-        let path = self.from_root(command, name);
+        let path = self.path_from_root(command, name);
         beneath::open(self.workspace.handle(), &path, rustix::fs::OFlags::PATH).is_ok()
     }
 
     /// The place that a word of the command names, from the workspace root.
-    fn from_root(&self, command: &call::Command, name: &str) -> PathBuf {
+    fn path_from_root(&self, command: &call::Command, name: &str) -> PathBuf {
         let name = Path::new(name);
         let here = || folder(relative(&command.cwd), &command.args).join(name);
         name.strip_prefix(self.workspace.root()).map_or_else(|_| here(), Path::to_owned)

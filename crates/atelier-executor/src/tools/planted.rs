@@ -127,12 +127,12 @@ impl Tools<'_> {
                         found.is_elsewhere = true;
                     }
                     (Some("info"), Kind::Directory) => {
-                        found.has_attributes |= self.has_attributes(&path)
+                        found.has_attributes |= self.has_attributes(&path);
                     }
                     (Some("modules" | "worktrees"), Kind::Directory) => todo.push(path),
                     // Below `modules` and `worktrees`, names are free.
                     (_, Kind::Directory) if dir != folder && !is_part_of_repository(&path) => {
-                        todo.push(path)
+                        todo.push(path);
                     }
                     _ => {}
                 }

@@ -361,7 +361,7 @@ impl Bus {
             // The task has ended in the meantime.
             Ok(()) | Err(StoreError::TaskLost) => {}
             Err(error) => {
-                tracing::warn!(%error, task = %lease.task.id, "cannot return a task to its queue")
+                tracing::warn!(%error, task = %lease.task.id, "cannot return a task to its queue");
             }
         }
     }

@@ -99,7 +99,7 @@ impl ProviderKeys {
         match fetch(&self.source).await {
             Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys,
             Err(error) => {
-                tracing::warn!(%error, source = self.source, "cannot refresh the provider's keys")
+                tracing::warn!(%error, source = self.source, "cannot refresh the provider's keys");
             }
         }
     }

@@ -90,10 +90,11 @@ pub(super) async fn execute(
         asked_by,
         requested_by: caller.program(),
     };
-    Ok(Reply(match preferred_wait(&app, &headers) {
+    let call = match preferred_wait(&app, &headers) {
         Some(time) => app.gate.execute_and_wait(space.owned(), new, time).await?,
         None => app.gate.execute(space.owned(), new).await?,
-    }))
+    };
+    Ok(Reply(shown_to(&caller, call)))
 }
 
 /// List tool calls, newest first

@@ -27,8 +27,8 @@ pub struct AddedInteractions {
     pub new: usize,
 }
 
-/// A new interaction with its id and search terms, and without values that look like keys. Masking a
-/// long text and finding its terms takes time, so it is done before a transaction and not in it.
+/// A new interaction with its id and search terms, and without values that look like keys. Masking
+/// a long text and finding its terms takes time, so it is done before a transaction and not in it.
 pub(crate) struct PreparedInteraction {
     id: InteractionId,
     new: NewInteraction,

@@ -52,7 +52,7 @@ fn tests() -> BTreeMap<String, BTreeSet<String>> {
     collect(&root.join("crates"), "rs", &mut |path, text| add(&path, above(&text, &rust)));
     for extension in ["mjs", "js", "ts"] {
         collect(&root.join("web/tests"), extension, &mut |path, text| {
-            add(&path, above(&text, &script))
+            add(&path, above(&text, &script));
         });
     }
     collect(&root.join("scripts"), "py", &mut |path, text| add(&path, inside(&text)));

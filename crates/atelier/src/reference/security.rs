@@ -14,10 +14,10 @@ fn tests() -> BTreeSet<String> {
             let code = line.trim_start();
             if code.starts_with("#[") {
                 is_test |= code.contains("test]") || code.contains("test(");
-            } else if let Some(found) = function.captures(line) {
-                if std::mem::take(&mut is_test) {
-                    tests.insert(found[1].to_owned());
-                }
+            } else if let Some(found) = function.captures(line)
+                && std::mem::take(&mut is_test)
+            {
+                tests.insert(found[1].to_owned());
             }
         }
     });

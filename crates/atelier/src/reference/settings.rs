@@ -99,7 +99,7 @@ fn add(
 fn add_field(krate: &str, field: &Field, key: &str, default: &Value, settings: &mut Vec<Setting>) {
     match kind(krate, &field.ty, default) {
         Kind::Section(krate, section) => {
-            add(&krate, &section, &format!("{key}."), default, settings)
+            add(&krate, &section, &format!("{key}."), default, settings);
         }
         Kind::Named(krate, section) => {
             settings.push(leaf(key, default, &field.docs, false));

@@ -554,10 +554,15 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
     let client = server.program("ann", "client", &desk.project);
     let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
     assert_eq!(client.post(&desk.path("tools/execute"), ask.clone()).await.status, 403);
+    // The machine is the client's own, so only the client can report for it.
+    desk.user.delete(&desk.path(&format!("clients/{}", desk.client))).await.expect(204);
+    let machine = json!({"client_id": desk.client, "root": "/", "os": "linux", "isolation": {}});
+    client.post(&desk.path("clients"), machine).await.expect(200);
     let call = agent.post(&desk.path("tools/execute"), ask).await.expect(200);
     let result = json!({"client_id": desk.client, "attempt": 1, "result": {"success": true}});
     let path = desk.path(&format!("tools/{}/result", id(&call)));
     assert_eq!(agent.post(&path, result.clone()).await.status, 403);
+    assert_eq!(desk.user.post(&path, result.clone()).await.status, 404);
     assert_eq!(client.post(&path, result).await.expect(200)["status"], "completed");
 }
 

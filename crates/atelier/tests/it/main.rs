@@ -49,9 +49,9 @@ fn print_config(environment: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A caller with a role token of this user.
-fn role_token(server: &Server, user: &str, role: &str, _project: &str) -> User {
-    server.user_with(user, &["--role", role])
+/// A caller with a role token of this user, for one project.
+fn role_token(server: &Server, user: &str, role: &str, project: &str) -> User {
+    server.user_with(user, &["--role", role, "--project", project])
 }
 
 /// Creates a conversation of the project at this path.

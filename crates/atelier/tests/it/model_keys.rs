@@ -134,7 +134,7 @@ async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend
     let again = root.at(&server).get(&openai).await.expect(200);
     assert_eq!(again["last_four"], "cdef");
     let log = log + &server.log();
-    assert!(log.contains("put in"), "the log is there");
+    assert!(log.contains("stored a tenant's key"), "the log is there");
     let (mut files, mut folders) = (0, vec![server.data().to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

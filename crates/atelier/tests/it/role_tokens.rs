@@ -255,8 +255,8 @@ async fn agent_token_does_not_borrow_the_permissions_of_a_conversation(
         assert_eq!(desk.execute(token, ask.clone()).await["status"], "pending_approval");
     }
     // A permission that is given later does not let them run either.
-    let other = json!({"tool_name": "move_file", "session_id": session,
-        "tool_params": {"source": "a", "destination": "b"}});
+    let other = json!({"tool_name": "execute_command", "session_id": session,
+        "tool_params": {"command": "mkdir", "args": ["b"]}});
     let waiting = desk.execute(&desk.agent, other.clone()).await;
     let owners = desk.execute(&desk.ann, other).await;
     desk.decide(&owners, "approve", json!({"scope": "class"})).await;

@@ -109,14 +109,14 @@ impl<'a> Reader<'a> {
             Token::Sign("<") if self.after_getline => self.redirected = Some((false, false)),
             // Files can also be named by changing the list of arguments.
             Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => {
-                add(found, Effect::Unclear)
+                add(found, Effect::Unclear);
             }
             Token::Word("print" | "printf") => (self.printing, self.depth) = (true, 0),
             Token::Sign("(") => self.depth += 1,
             Token::Sign(")") => self.depth = self.depth.saturating_sub(1),
             Token::Sign("\n") if self.continues => return,
             Token::Sign(";" | "\n" | "}" | "{") => {
-                (self.printing, self.after_getline) = (false, false)
+                (self.printing, self.after_getline) = (false, false);
             }
             // Inside parentheses `>` compares; outside, in a print statement, it redirects.
             Token::Sign(">" | ">>") if self.printing && self.depth == 0 => {

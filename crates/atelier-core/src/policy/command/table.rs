@@ -446,13 +446,13 @@ impl CommandData {
             let fault = |why: String| self.fault(line, why);
             match word.split_at(1) {
                 ("=", kind) => {
-                    (opt.arity, opt.kind) = (Arity::Required, Kind::parse(kind).map_err(fault)?)
+                    (opt.arity, opt.kind) = (Arity::Required, Kind::parse(kind).map_err(fault)?);
                 }
                 ("?", kind) => {
-                    (opt.arity, opt.kind) = (Arity::Optional, Kind::parse(kind).map_err(fault)?)
+                    (opt.arity, opt.kind) = (Arity::Optional, Kind::parse(kind).map_err(fault)?);
                 }
                 ("!", verdict) => {
-                    opt.verdict = Some(verdict.parse().map_err(|_| fault(verdict.to_owned()))?)
+                    opt.verdict = Some(verdict.parse().map_err(|_| fault(verdict.to_owned()))?);
                 }
                 ("^", "") => opt.fills = true,
                 ("+", "write") => opt.writes = true,

@@ -369,7 +369,7 @@ impl<'c> Judge<'_, 'c> {
             match normalise(part, self.cwd.relative(), self.roots) {
                 Err(error @ PathError::Outside { .. }) => self.outside(&error),
                 Err(PathError::Unprintable(_)) => {
-                    self.secret(part, &text.escape_debug().to_string())
+                    self.secret(part, &text.escape_debug().to_string());
                 }
                 Err(_) => {}
                 Ok(normal) => {

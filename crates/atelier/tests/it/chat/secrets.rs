@@ -121,8 +121,7 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
     assert_no_secret("the prompt of a new conversation", &prompt);
 
     // The words that were searched for are the person's own; only what was remembered is checked.
-    let remembered: Vec<Value> =
-        embedder.asked().into_iter().filter(|asked| is_remembered(asked)).collect();
+    let remembered: Vec<Value> = embedder.asked().into_iter().filter(is_remembered).collect();
     assert_no_secret("the embedding service", &Value::Array(remembered).to_string());
     let log = server.log();
     assert!(log.contains("\"level\":\"DEBUG\""), "the log is detailed");

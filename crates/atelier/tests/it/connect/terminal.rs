@@ -145,6 +145,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
 
     // If a card is decided elsewhere, it closes and the next card is shown.
     let first = ask("delete_file", json!({"path": "a.txt"})).await;
+    let first = desk.until(&first, "pending_approval").await;
     ann.sees(KEYS).await;
     let second = ask("delete_file", json!({"path": "a.txt"})).await;
     desk.decide(&first, "reject", json!({})).await;

@@ -171,8 +171,8 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
         "2 would be deleted, 5 left\n"
     );
     for (arguments, told) in [
-        (&["prune"][..], "say what is to go"),
-        (&["stats", "--from", "yesterday"], "write it like 2026-01-31T12:00:00Z or 2026-01-31"),
+        (&["prune"][..], "say what to delete"),
+        (&["stats", "--from", "yesterday"], "use the form 2026-01-31T12:00:00Z or 2026-01-31"),
     ] {
         let place = ["--server", &memory.server.url, "--project", "shop", "--agent", "writer"];
         let token = ["--token", &memory.ann.token];

