@@ -167,7 +167,7 @@ impl ApiClient {
         self.post("/auth/sign-in", &SignInRequest { code: code.to_owned() }).await
     }
 
-    /// What is signed in as the token's user.
+    /// Lists the sessions of the token's user.
     pub async fn sessions(&self) -> Result<Vec<SignInSession>> {
         Ok(self.get::<SignInSessions>("/auth/sessions").await?.sessions)
     }

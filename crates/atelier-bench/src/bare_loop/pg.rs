@@ -12,7 +12,7 @@ use sqlx::{
     },
 };
 
-/// The same number as `PG_LANES` in the store.
+/// Number of writer lanes, equal to `PG_LANES` in the store.
 const LANES: usize = 4;
 
 pub(crate) struct Lane {
