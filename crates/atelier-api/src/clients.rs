@@ -23,7 +23,6 @@ pub struct NewClient {
     )]
     pub os: String,
     /// Which limits the machine can enforce on commands.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub isolation: ReportedIsolation,
     /// Whether the same process comes back after its connection was lost. If not, the permissions
     /// that were given for the connection end.
@@ -42,7 +41,6 @@ pub struct Client {
     pub root: String,
     pub os: String,
     /// Which limits the machine can enforce on commands.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub isolation: ReportedIsolation,
     pub connected_at: DateTime<Utc>,
     /// Until when the machine counts as connected without another sign of life.

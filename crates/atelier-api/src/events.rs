@@ -28,6 +28,11 @@ pub struct MessageDelta {
     pub text: String,
 }
 
+impl MessageDelta {
+    /// The name of the event on the wire.
+    pub const NAME: &str = "MESSAGE_DELTA";
+}
+
 /// The first event of a stream whose cursor is unknown or too old: the current state, to start
 /// again from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +48,26 @@ pub struct StreamReset {
 impl StreamReset {
     /// The name of the event on the wire.
     pub const NAME: &str = "STREAM_RESET";
+}
+
+/// What an event stream sends.
+#[derive(Debug, Clone)]
+pub enum StreamMessage {
+    Event(Box<Event>),
+    Delta(MessageDelta),
+    /// The cursor was unknown or too old, so events may have been missed.
+    Reset,
+}
+
+impl StreamMessage {
+    /// Reads a server-sent event. A newer server may send events that this version does not know.
+    pub fn parse(name: &str, data: &str) -> serde_json::Result<Self> {
+        match name {
+            StreamReset::NAME => Ok(Self::Reset),
+            MessageDelta::NAME => serde_json::from_str(data).map(Self::Delta),
+            _ => serde_json::from_str(data).map(Self::Event),
+        }
+    }
 }
 
 /// The current state of what a stream is about.

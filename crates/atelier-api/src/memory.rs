@@ -2,6 +2,7 @@
 
 use atelier_core::{
     AgentId, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode, json,
+    memory::CollectionState,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -81,8 +82,7 @@ pub struct ContextStats {
     pub by_type: BTreeMap<InteractionType, u64>,
     /// In percent; null if there are no interactions.
     pub success_rate: Option<f64>,
-    /// `live`, or what the index still has to do before it is.
-    pub state: String,
+    pub state: CollectionState,
     /// The embedder that makes the collection's vectors.
     pub embedder: String,
     /// How many numbers each vector has.
@@ -96,7 +96,7 @@ pub struct ContextStats {
 impl ContextStats {
     /// Whether every kind of search finds all interactions.
     pub fn is_up_to_date(&self) -> bool {
-        self.state == "live" && self.waiting == 0
+        self.state == CollectionState::Live && self.waiting == 0
     }
 }
 

@@ -95,6 +95,5 @@ pub struct OutcomeReport {
     #[serde(deserialize_with = "json::whole")]
     pub attempt: u32,
     /// The tool's answer: `success`, its own fields, and on failure `error` and `code`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub result: ToolOutcome,
 }

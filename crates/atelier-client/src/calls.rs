@@ -16,7 +16,6 @@ use atelier_core::{
     policy::{call::ToolCall, verdict::Verdict},
 };
 use atelier_executor::Cancel;
-use serde_json::Value;
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, PoisonError},
@@ -201,8 +200,7 @@ impl Client {
         self.screen.line(&format!("{what}: {text}"));
         // The next call may start now, unless a few outcomes of this size would not fit into
         // memory.
-        let content = outcome.fields.get("content").and_then(Value::as_str);
-        let is_large = content.is_some_and(|content| content.len() > LARGE);
+        let is_large = outcome.content().is_some_and(|content| content.len() > LARGE);
         let held_slot = (is_large || !is_command).then_some(slot);
         let held_file_slot = is_large.then_some(file_slot);
         let delivered = self.deliver(key, outcome).await;

@@ -15,7 +15,7 @@ use crate::{
     sse::{Message, Stream},
     token,
 };
-use atelier_api::chat::Accepted;
+use atelier_api::{chat::Accepted, events::StreamMessage};
 use atelier_core::{Event, gate::CallStatus};
 use conversation_api::{ConversationApi, WorkStatus};
 use std::{io::IsTerminal, sync::Arc};
@@ -160,19 +160,16 @@ impl Follower {
 
     /// Handles an event. Returns whether the work may have ended with it.
     async fn handle_event(&mut self, message: &Message) -> bool {
-        match message.name.as_str() {
-            "STREAM_RESET" => return true,
-            "MESSAGE_DELTA" if self.json => return false,
-            "MESSAGE_DELTA" => {
-                self.transcript.add_delta(&message.data);
+        let event = match StreamMessage::parse(&message.name, &message.data) {
+            Ok(StreamMessage::Event(event)) => *event,
+            Ok(StreamMessage::Reset) => return true,
+            Ok(StreamMessage::Delta(delta)) => {
+                if !self.json {
+                    self.transcript.add_delta(delta);
+                }
                 return false;
             }
-            _ => {}
-        }
-        let event = match serde_json::from_str(&message.data) {
-            Ok(event) => event,
-            // A newer server sends events that this version does not know: ask for the status
-            // instead.
+            // A newer server sends events that this version does not know: ask for the status.
             Err(error) => {
                 tracing::debug!(%error, name = message.name, "cannot parse an event");
                 return true;

@@ -19,7 +19,7 @@ use crate::{
     state::State,
     token,
 };
-use atelier_api::ProblemCode;
+use atelier_api::{ProblemCode, events::StreamMessage};
 use atelier_core::{
     CallId, Event, FailureCode, Role,
     gate::{CallStatus, GatedCall, LINK},
@@ -278,24 +278,25 @@ impl Connection {
 
     async fn handle_event(&self, message: &Message) -> Result<()> {
         let client = &self.client;
-        let ours = match message.name.as_str() {
-            "STREAM_RESET" => return self.catch_up().await,
-            "CLIENT_DISCONNECTED" => return self.report_active_machine().await,
-            "PROJECT_DELETED" => return Err(Error::ProjectDeleted),
-            "TOOL_PREVIEW_REQUEST"
-            | "TOOL_EXECUTION_SIGNAL"
-            | "TOOL_APPROVAL_REQUEST"
-            | "TOOL_APPROVAL_WARNING"
-            | "TOOL_CALL_UPDATED" => serde_json::from_str(&message.data),
-            _ => return Ok(()),
+        let event = match StreamMessage::parse(&message.name, &message.data) {
+            Ok(StreamMessage::Event(event)) => *event,
+            Ok(StreamMessage::Delta(_)) => return Ok(()),
+            Ok(StreamMessage::Reset) => return self.catch_up().await,
+            // A newer server sends events that this version does not know: ask for the state.
+            Err(error) => {
+                tracing::debug!(%error, name = message.name, "cannot parse an event");
+                return self.catch_up().await;
+            }
         };
-        match ours {
-            Ok(Event::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params })
+        match event {
+            Event::ClientDisconnected { .. } => return self.report_active_machine().await,
+            Event::ProjectDeleted {} => return Err(Error::ProjectDeleted),
+            Event::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params }
                 if client_id == client.machine.client =>
             {
                 client.preview(tool_id, tool_name, self.full_params(tool_id, tool_params).await?);
             }
-            Ok(Event::ToolExecutionSignal {
+            Event::ToolExecutionSignal {
                 tool_id,
                 client_id,
                 attempt,
@@ -308,7 +309,7 @@ impl Connection {
                 preview_digest,
                 network,
                 timeout: _,
-            }) if client_id == client.machine.client => client.start(DispatchedCall {
+            } if client_id == client.machine.client => client.start(DispatchedCall {
                 tool_id,
                 attempt,
                 tool_name,
@@ -320,31 +321,23 @@ impl Connection {
                 preview_digest,
                 network,
             }),
-            Ok(Event::ToolApprovalRequest {
-                tool_id, tool_name, tool_params, risk_level, ..
-            }) => {
+            Event::ToolApprovalRequest { tool_id, tool_name, tool_params, risk_level, .. } => {
                 let what = crate::screen::summary(&tool_name, &tool_params);
                 client.screen.line(&format!("{what}: waits for approval ({risk_level})"));
                 self.notify_cards(CardEvent::CallPending(tool_id));
             }
-            Ok(Event::ToolApprovalWarning { tool_id, expires_at, .. }) => match self.cards {
+            Event::ToolApprovalWarning { tool_id, expires_at, .. } => match self.cards {
                 Some(_) => self.notify_cards(CardEvent::CallExpiresSoon(tool_id, expires_at)),
                 None => client.screen.line(&expires_soon(expires_at)),
             },
-            Ok(Event::ToolCallUpdated { tool_id, status, error, .. }) => {
+            Event::ToolCallUpdated { tool_id, status, error, .. } => {
                 self.updated(
                     tool_id,
                     status,
                     error.is_some_and(|error| error.code == FailureCode::Cancelled),
                 );
             }
-            Ok(_) => {}
-            // A newer server sends events that this version does not know: ask for the current
-            // state instead.
-            Err(error) => {
-                tracing::debug!(%error, name = message.name, "cannot parse an event");
-                return self.catch_up().await;
-            }
+            _ => {}
         }
         Ok(())
     }

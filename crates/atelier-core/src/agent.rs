@@ -1,6 +1,6 @@
 //! Agents and their configuration.
 
-use crate::{AgentId, AgentName, Invalid, ProjectId, json, task::Limits};
+use crate::{AgentId, AgentName, Invalid, ProjectId, json, task::TaskLimits};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -62,10 +62,48 @@ pub struct AgentConfig {
     pub max_vectors: u32,
     /// What a task of this agent may use. The project and the server may allow less.
     #[serde(deserialize_with = "json::object")]
-    pub limits: Limits,
+    pub limits: TaskLimits,
     /// Any JSON object. The planner reads `role` and `capabilities`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
+}
+
+/// Some fields of an agent's configuration. An absent field keeps its value or, in a new agent,
+/// gets its default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PartialAgentConfig(Map<String, Value>);
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for PartialAgentConfig {
+    /// The schema of the configuration without defaults: generated clients then know that no field
+    /// has to be there.
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::{RefOr, Schema};
+        let mut schema = AgentConfig::schema();
+        if let RefOr::T(Schema::Object(config)) = &mut schema {
+            config.description = Some("Some fields of an agent's configuration.".to_owned());
+            config.required.clear();
+            for field in config.properties.values_mut() {
+                match field {
+                    RefOr::T(Schema::Object(field)) => field.default = None,
+                    RefOr::T(Schema::Array(field)) => field.default = None,
+                    RefOr::Ref(field) => field.default = None,
+                    RefOr::T(_) => {}
+                }
+            }
+        }
+        schema
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for PartialAgentConfig {
+    fn schemas(
+        schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>,
+    ) {
+        AgentConfig::schemas(schemas);
+    }
 }
 
 impl Default for AgentConfig {
@@ -78,7 +116,7 @@ impl Default for AgentConfig {
             tools: Vec::new(),
             concurrency_limit: 3,
             max_vectors: 1_000_000,
-            limits: Limits::default(),
+            limits: TaskLimits::default(),
             metadata: Map::new(),
         }
     }
@@ -132,11 +170,11 @@ impl AgentConfig {
 
     /// This configuration with the fields of `changes` in place of its own. The result is validated
     /// as a whole.
-    pub fn with(&self, changes: Map<String, Value>) -> Result<Self, Invalid> {
+    pub fn with(&self, changes: PartialAgentConfig) -> Result<Self, Invalid> {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else {
             unreachable!("a configuration is an object")
         };
-        fields.extend(changes);
+        fields.extend(changes.0);
         let changed: Self = serde_path_to_error::deserialize(Value::Object(fields))
             .map_err(|error| Invalid::new("config", error.to_string()))?;
         changed.validate()?;
@@ -174,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     fn changed(changes: Value) -> Result<AgentConfig, Invalid> {
-        AgentConfig::default().with(changes.as_object().expect("an object").clone())
+        AgentConfig::default().with(serde_json::from_value(changes).expect("an object"))
     }
 
     #[test]

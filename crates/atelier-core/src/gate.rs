@@ -15,7 +15,7 @@ pub use audit::{Audit, AuditDecision};
 pub use decide::{
     AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
 };
-pub use outcome::{OutcomeFailure, PolicyRefusal, ToolOutcome};
+pub use outcome::{ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 
 use crate::{
@@ -94,7 +94,6 @@ impl CallStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallFailure {
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub code: FailureCode,
     pub detail: String,
 }
@@ -232,8 +231,7 @@ pub struct GatedCall {
     /// Whether the machine has said that it is about to run the call. A claimed call is never sent
     /// again.
     pub claimed: bool,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub result: Option<Value>,
+    pub result: Option<ToolOutcome>,
     pub error: Option<CallFailure>,
     pub created_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,

@@ -1,5 +1,6 @@
 //! Which limits a machine can enforce on the commands that it runs.
 
+use crate::json;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -124,20 +125,16 @@ impl fmt::Display for Isolation {
 
 /// The isolation that a machine reports when it connects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(default)]
+#[serde(from = "Report", into = "Report")]
 pub struct ReportedIsolation {
     /// Whether commands that only read are kept from writing and from the network. A machine that
     /// does not say so is unsandboxed: every command is asked about.
     pub enforces_read_only: bool,
     /// The isolation in one line, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
     /// What the machine cannot enforce, for people.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// The mechanisms behind it; `None` if the machine does not name them in a form known here.
-    #[serde(flatten)]
     pub mechanisms: Option<Isolation>,
 }
 
@@ -148,6 +145,112 @@ impl From<&Isolation> for ReportedIsolation {
             words: Some(isolation.to_string()),
             missing: isolation.missing().into_iter().map(str::to_owned).collect(),
             mechanisms: Some(isolation.clone()),
+        }
+    }
+}
+
+/// A report on the wire: one flat object. A machine of another version may leave out mechanisms, or
+/// have other kinds of them.
+#[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+struct Report {
+    /// Whether commands that only read are kept from writing and from the network. A machine that
+    /// does not say so is unsandboxed: every command is asked about.
+    enforces_read_only: bool,
+    /// The isolation in one line, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<String>,
+    /// What the machine cannot enforce, for people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+    /// Version of the kernel's Landlock interface. 0 if the kernel has no Landlock.
+    #[serde(deserialize_with = "json::whole_or_null", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 255))]
+    landlock: Option<u8>,
+    /// Everything outside the workspace is mounted read-only, and files can be hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mounts: Option<bool>,
+    /// What keeps a command from the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = open_enum::<NetworkIsolation>))]
+    network: Option<Kind<NetworkIsolation>>,
+    /// How all processes of a command are ended together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = open_enum::<ProcessIsolation>))]
+    processes: Option<Kind<ProcessIsolation>>,
+    /// How many processes a command may have; null if only the timeout stops a fork bomb.
+    #[serde(deserialize_with = "json::whole_or_null", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 4_294_967_295_u32))]
+    process_limit: Option<u32>,
+    /// Namespaces are made inside a user namespace, without being root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_namespace: Option<bool>,
+}
+
+/// A kind of mechanism that this version may or may not know.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Kind<T> {
+    Known(T),
+    Other(String),
+}
+
+impl<T> Kind<T> {
+    fn known(self) -> Option<T> {
+        match self {
+            Kind::Known(kind) => Some(kind),
+            Kind::Other(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "openapi")]
+fn open_enum<T: utoipa::PartialSchema>() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+    use utoipa::openapi::schema::{SchemaType, Type};
+    crate::codes::open(T::schema(), SchemaType::from_iter([Type::String, Type::Null]))
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for ReportedIsolation {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        Report::schema()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for ReportedIsolation {}
+
+impl From<Report> for ReportedIsolation {
+    fn from(report: Report) -> Self {
+        let Report { enforces_read_only, words, missing, .. } = report;
+        let mechanisms = || {
+            Some(Isolation {
+                landlock: report.landlock?,
+                mounts: report.mounts?,
+                network: report.network?.known()?,
+                processes: report.processes?.known()?,
+                process_limit: report.process_limit,
+                user_namespace: report.user_namespace?,
+            })
+        };
+        Self { enforces_read_only, words, missing, mechanisms: mechanisms() }
+    }
+}
+
+impl From<ReportedIsolation> for Report {
+    fn from(reported: ReportedIsolation) -> Self {
+        let ReportedIsolation { enforces_read_only, words, missing, mechanisms } = reported;
+        let report = Self { enforces_read_only, words, missing, ..Self::default() };
+        let Some(isolation) = mechanisms else { return report };
+        Self {
+            landlock: Some(isolation.landlock),
+            mounts: Some(isolation.mounts),
+            network: Some(Kind::Known(isolation.network)),
+            processes: Some(Kind::Known(isolation.processes)),
+            process_limit: isolation.process_limit,
+            user_namespace: Some(isolation.user_namespace),
+            ..report
         }
     }
 }
@@ -215,7 +318,9 @@ mod tests {
             let read: ReportedIsolation = serde_json::from_value(body).unwrap();
             assert_eq!(read, ReportedIsolation { enforces_read_only, ..Default::default() });
         }
-        let wrong = json!({"enforces_read_only": "yes"});
-        assert!(serde_json::from_value::<ReportedIsolation>(wrong).is_err());
+        for wrong in [json!({"enforces_read_only": "yes"}), json!({"landlock": "6"}), json!([])] {
+            let read = serde_json::from_value::<ReportedIsolation>(wrong.clone());
+            assert!(read.is_err(), "{wrong}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod chat;
 pub mod client;
+mod codes;
 pub mod conversation;
 pub mod digest;
 pub mod event;
@@ -28,7 +29,7 @@ pub mod task;
 pub mod terms;
 pub mod visible;
 
-pub use agent::{Agent, AgentConfig, AgentStatus};
+pub use agent::{Agent, AgentConfig, AgentStatus, PartialAgentConfig};
 pub use chat::{Message, MessageRole};
 pub use client::Client;
 pub use conversation::{Conversation, ConversationStatus};
@@ -44,7 +45,7 @@ pub use memory::{Filter, Interaction, InteractionType, NewInteraction, ScorePart
 pub use name::{AgentName, ProjectName};
 pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};
-pub use task::{Task, TaskFailure, TaskKind, TaskStatus, Usage};
+pub use task::{Task, TaskFailure, TaskFailureCode, TaskKind, TaskStatus, Usage};
 
 /// A duration from a configuration as a `TimeDelta` of at most a century. A century is as good as
 /// for ever, and adding it to a date does not overflow.

@@ -297,6 +297,31 @@ fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
+/// What has to happen to an agent's collection in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CollectionState {
+    /// The index has to create the collection and fill it with all interactions of its agent.
+    Wanted,
+    /// The index has the collection.
+    Live,
+    /// The agent was deleted: the collection is dropped with its interactions.
+    Gone,
+}
+
+impl CollectionState {
+    pub const ALL: [Self; 3] = [Self::Wanted, Self::Live, Self::Gone];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Wanted => "wanted",
+            Self::Live => "live",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,8 @@
 //! Plans: whether the tasks that a planner proposes are valid, and which of them may run next.
 
 use crate::{
-    Agent, ConversationId, MessageId, PlanId, ProjectId, Task, TaskFailure, TaskId, TaskStatus,
-    agent::STARTER_PREFIX,
+    Agent, ConversationId, MessageId, PlanId, ProjectId, Task, TaskFailure, TaskFailureCode,
+    TaskId, TaskStatus, agent::STARTER_PREFIX,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -208,7 +208,7 @@ pub fn fail_dependants(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
             task.status = TaskStatus::Failed;
             task.completed_at = Some(now);
             let detail = format!("task {broken}, which it depends on, did not succeed");
-            task.error = Some(TaskFailure::new("dependency_failed", detail));
+            task.error = Some(TaskFailure::new(TaskFailureCode::DependencyFailed, detail));
             Some(n)
         });
         match next {

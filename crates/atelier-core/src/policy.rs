@@ -15,7 +15,9 @@ mod examples;
 mod files;
 pub mod git;
 pub mod limits;
+pub mod own_files;
 pub mod pattern;
+pub mod sandbox;
 pub mod verdict;
 
 pub use command::{
@@ -172,14 +174,6 @@ impl Policy {
             Some(key) => Err(RuleError::Restriction(key.to_owned())),
             None => Ok(()),
         }
-    }
-
-    /// The policy for a workspace that holds a conversation's own files. Writing, editing, moving
-    /// and creating directories get `change_verdict`, unless the class of the file is stricter. It
-    /// can be Low, because every version is kept and nothing is lost. Deleting and commands are
-    /// rated as before.
-    pub fn for_own_files(&self, change_verdict: Verdict) -> Policy {
-        Policy { change_verdict, ..self.clone() }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -393,23 +387,6 @@ impl Policy {
     /// tool apply.
     pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {
         self.restrict(self.judge_resolved(path, access, false), &[tool])
-    }
-
-    /// Why the rules refuse the path to a tool where nobody can be asked; `None` if they allow it.
-    pub fn refuses_unasked(
-        &self,
-        tool: &str,
-        path: &WorkspacePath,
-        access: Access,
-    ) -> Option<String> {
-        let judgement = self.judge_path(tool, path, access);
-        match judgement.verdict {
-            Verdict::Low => None,
-            Verdict::Deny => Some(judgement.reason),
-            Verdict::Medium | Verdict::High => {
-                Some(format!("{} Nobody can be asked about it here.", judgement.reason))
-            }
-        }
     }
 
     /// Judges one path again after the executor has resolved its links and knows whether it is a

@@ -81,7 +81,9 @@ pub fn of_call(call: &GatedCall) -> Remembered {
         (Some(_), Some(error)) if withheld => format!("{} {WITHHELD}", error.code.as_str()),
         (Some(_), None) if withheld => format!("{} {WITHHELD}", call.status.as_str()),
         (_, Some(error)) => masked_excerpt(&error.detail, MAX_TEXT),
-        (Some(result), None) => shortened(&masked_json(result, MAX_TEXT).to_string(), MAX_TEXT),
+        (Some(result), None) => {
+            shortened(&masked_json(&result.to_value(), MAX_TEXT).to_string(), MAX_TEXT)
+        }
         (None, None) => call.status.as_str().to_owned(),
     };
     let params =

@@ -1,7 +1,8 @@
 //! Tasks: the work of agents, step by step.
 
 use crate::{
-    AgentId, AgentName, CallId, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, json,
+    AgentId, AgentName, CallId, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId,
+    codes::codes, json,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -94,18 +95,62 @@ impl TaskStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskFailure {
-    /// The stable code of the reason, for programs.
-    pub code: String,
+    pub code: TaskFailureCode,
     pub detail: String,
 }
 
 impl TaskFailure {
-    /// The code of a task whose plan a person rejected.
-    pub const PLAN_REJECTED: &str = "plan_rejected";
-
-    pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { code: code.into(), detail: detail.into() }
+    pub fn new(code: TaskFailureCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
     }
+}
+
+codes! {
+/// The stable code of a task or plan that failed or was cancelled.
+TaskFailureCode {
+    // The task and its plan.
+    AgentDeleted = "agent_deleted",
+    Cancelled = "cancelled",
+    ConversationDeleted = "conversation_deleted",
+    /// A task that it depends on did not succeed.
+    DependencyFailed = "dependency_failed",
+    /// The server stopped or failed while the task was at work.
+    Interrupted = "interrupted",
+    InvalidPlan = "invalid_plan",
+    InvalidSettings = "invalid_settings",
+    /// The task used up what it or its plan may use.
+    LimitReached = "limit_reached",
+    NoAgent = "no_agent",
+    /// The project has no agents to plan for.
+    NoAgents = "no_agents",
+    NoPlan = "no_plan",
+    /// The answer of a plan is made again, because a task of the plan was resumed.
+    Outdated = "outdated",
+    /// A person refused the plan that the task belongs to.
+    PlanRejected = "plan_rejected",
+    SessionEnded = "session_ended",
+    StoreUnavailable = "store_unavailable",
+    WorkerSpaceReset = "worker_space_reset",
+
+    // The model.
+    InvalidModelConfig = "invalid_model_config",
+    ModelContextExceeded = "model_context_exceeded",
+    ModelFiltered = "model_filtered",
+    ModelKeyRefused = "model_key_refused",
+    ModelKeyUnreadable = "model_key_unreadable",
+    ModelKeysUnreadable = "model_keys_unreadable",
+    ModelMalformedAnswer = "model_malformed_answer",
+    ModelQuotaSpent = "model_quota_spent",
+    ModelRateLimited = "model_rate_limited",
+    ModelRefused = "model_refused",
+    ModelSaidNothing = "model_said_nothing",
+    ModelStreamCut = "model_stream_cut",
+    ModelTimeout = "model_timeout",
+    ModelUnavailable = "model_unavailable",
+    ModelUnreachable = "model_unreachable",
+    NoModelKey = "no_model_key",
+    UnknownModelProvider = "unknown_model_provider",
+}
 }
 
 /// One entry of a task's journal: what the model answered, and the results of the calls that it
@@ -215,7 +260,7 @@ impl Usage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct TaskLimits {
     /// How many times the model may be asked.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     #[serde(deserialize_with = "json::whole_or_null")]
@@ -234,7 +279,7 @@ pub struct Limits {
     pub max_seconds: Option<u64>,
 }
 
-impl Limits {
+impl TaskLimits {
     pub fn validate(&self) -> Result<(), Invalid> {
         let good = self.max_steps.is_none_or(|steps| (1..=1000).contains(&steps))
             && self.max_tokens.is_none_or(|tokens| (1..=1_000_000_000_000).contains(&tokens))
@@ -274,7 +319,7 @@ impl Limits {
 
     /// The limit that the task has reached, described for the person who reads its answer.
     pub fn reached(&self, task: &Task) -> Option<TaskFailure> {
-        let over = |what: String| Some(TaskFailure::new("limit_reached", what));
+        let over = |what: String| Some(TaskFailure::new(TaskFailureCode::LimitReached, what));
         if let Some(most) = self.max_steps.filter(|most| task.steps >= *most) {
             return over(format!("the limit of {most} steps is reached"));
         }

@@ -106,7 +106,9 @@ impl Bench {
 
     async fn conversation(&self) -> (ConversationWorkspace, Conversation) {
         let conversation = self.store.create_conversation(&self.owned, None, true).await.unwrap();
-        (self.files.workspace(&self.owned, &conversation), conversation)
+        let (owned, conversation) =
+            self.store.conversation(&self.owned, conversation.id).await.unwrap();
+        (self.files.workspace(&owned), conversation)
     }
 
     async fn many(&self, rows: &mut Vec<Row>, count: usize) {

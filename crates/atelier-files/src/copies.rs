@@ -22,10 +22,10 @@ impl ConversationWorkspace {
     /// tried again.
     pub(crate) async fn update_copies(&self) {
         if self.files.settings.copies
-            && let Err(error) = self.files.renew_copies(self.conversation).await
+            && let Err(error) = self.files.renew_copies(self.conversation.id()).await
         {
-            tracing::warn!(%error, conversation = %self.conversation, "cannot update copies; will \
-                try again");
+            let conversation = self.conversation.id();
+            tracing::warn!(%error, %conversation, "cannot update copies; will try again");
         }
     }
 }
@@ -61,18 +61,15 @@ impl Files {
     }
 
     async fn renew_copy(&self, stale: &StaleCopy) -> Result<()> {
-        let file = self.store.file_at(stale.conversation, &stale.path).await?;
-        match file {
-            Some(file) => self.make_copy(&file).await,
+        match self.store.content_to_copy(stale).await? {
+            Some((file, Some(content))) => self.make_copy(&file, content).await,
+            // The content was deleted in the meantime, which has marked the path again.
+            Some((_, None)) => Ok(()),
             None => self.remove_copy(stale.conversation, &stale.path).await,
         }
     }
 
-    async fn make_copy(&self, file: &ConversationFile) -> Result<()> {
-        let Some(content) = self.store.blob_key(file.conversation_id, &file.checksum).await? else {
-            // The file was deleted in the meantime, which has marked the path again.
-            return Ok(());
-        };
+    async fn make_copy(&self, file: &ConversationFile, content: String) -> Result<()> {
         let content = Key::from(content);
         let copy = self.content.copy(file.conversation_id, &file.file_path);
         match &self.content.disk {

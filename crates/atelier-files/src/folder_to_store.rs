@@ -328,13 +328,18 @@ impl Run {
 
     async fn drop_content(&self, blob: &Blob) -> Result<()> {
         let keys = blob.key.clone().into_iter().collect();
-        Ok(self.workspace.files.store.discard_objects(&self.workspace.owned, keys).await?)
+        Ok(self
+            .workspace
+            .files
+            .store
+            .discard_objects(self.workspace.conversation.owned(), keys)
+            .await?)
     }
 
     /// Stores the current content of the file, which may have changed since it was hashed.
     async fn put(&self, changed: &ChangedFile, held: &Semaphore) -> Result<(Blob, String)> {
         let files = &self.workspace.files;
-        let conversation = self.workspace.conversation;
+        let conversation = self.workspace.conversation.id();
         let size = changed.stamp.size;
         if size > PART as u64 {
             let (folder, path) = (self.folder.clone(), changed.path.clone());

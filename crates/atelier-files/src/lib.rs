@@ -8,7 +8,7 @@
 //! conversation:
 //!
 //! ```ignore
-//! let workspace = files.workspace(&owned, &conversation);           // the caller has checked the owner
+//! let workspace = files.workspace(&owned_conversation);
 //! let content = workspace.store(body, limit).await?;                // first the content …
 //! let files = workspace.save(author, vec![new_file(content, path)]).await?; // … then rows and event
 //! ```
@@ -59,8 +59,8 @@ pub use settings::Settings;
 pub use sweep::SweepReport;
 pub use workspace::ConversationWorkspace;
 
-use atelier_core::{Conversation, ConversationId};
-use atelier_store::{Owned, Store};
+use atelier_core::ConversationId;
+use atelier_store::{OwnedConversation, Store};
 use std::{ops::Deref, path::Path, sync::Arc};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -113,16 +113,11 @@ impl Files {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The files of a conversation, for its owner.
-    pub fn workspace(&self, owned: &Owned, conversation: &Conversation) -> ConversationWorkspace {
-        self.workspace_of(owned, conversation.id)
-    }
-
-    fn workspace_of(&self, owned: &Owned, conversation: ConversationId) -> ConversationWorkspace {
+    /// The files of a conversation, for somebody who may act on it.
+    pub fn workspace(&self, conversation: &OwnedConversation) -> ConversationWorkspace {
         ConversationWorkspace {
             files: self.clone(),
-            owned: owned.clone(),
-            conversation,
+            conversation: conversation.clone(),
             rules: None,
         }
     }

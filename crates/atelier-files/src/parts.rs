@@ -43,7 +43,7 @@ impl ConversationWorkspace {
         let time = time_delta(self.files.settings.upload_ttl);
         let upload = Upload {
             id: UploadId(Uuid::now_v7()),
-            conversation: self.conversation,
+            conversation: self.conversation.id(),
             path: new.path,
             original_name: new.original_name,
             description: new.description,
@@ -51,12 +51,12 @@ impl ConversationWorkspace {
             expires_at: Utc::now() + time,
             done: None,
         };
-        let upload = self.files.store.begin_upload(&self.owned, upload).await?;
+        let upload = self.files.store.begin_upload(self.conversation.owned(), upload).await?;
         Ok(UploadState { upload, parts: Vec::new() })
     }
 
     pub async fn upload(&self, id: UploadId) -> Result<UploadState> {
-        let (upload, parts) = self.files.store.upload(self.conversation, id).await?;
+        let (upload, parts) = self.files.store.upload(&self.conversation, id).await?;
         Ok(UploadState { upload, parts })
     }
 
@@ -74,7 +74,8 @@ impl ConversationWorkspace {
         let limit = ((upload.size - others).max(0) as u64).min(MAX_PART);
         let files = &self.files;
         let put =
-            blobs::put(&files.content, &files.tasks, self.conversation, body, limit, None).await;
+            blobs::put(&files.content, &files.tasks, self.conversation.id(), body, limit, None)
+                .await;
         let too_much = |limit| {
             Error::Parts(format!(
                 "the part is larger than the {limit} bytes that are left of the announced size"
@@ -90,11 +91,11 @@ impl ConversationWorkspace {
             size: put.size as i64,
             checksum: put.checksum,
         };
-        match files.store.add_part(&self.owned, &upload, part.clone()).await {
+        match files.store.add_part(self.conversation.owned(), &upload, part.clone()).await {
             Ok(true) => Ok(part),
             // Other parts have arrived in the meantime, or the upload has ended.
             refused => {
-                files.store.discard_objects(&self.owned, vec![part.key]).await?;
+                files.store.discard_objects(self.conversation.owned(), vec![part.key]).await?;
                 files.upkeep.notify_one();
                 Err(refused.map_or_else(Into::into, |_| too_much(limit)))
             }
@@ -172,7 +173,7 @@ impl ConversationWorkspace {
     /// Aborts an upload, or cleans up after a completed one.
     pub async fn end_upload(&self, id: UploadId) -> Result<()> {
         self.upload(id).await?;
-        self.files.store.end_upload(&self.owned, id).await?;
+        self.files.store.end_upload(self.conversation.owned(), id).await?;
         self.files.upkeep.notify_one();
         Ok(())
     }

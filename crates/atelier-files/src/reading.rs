@@ -18,7 +18,8 @@ impl ConversationWorkspace {
     pub async fn read(&self, id: FileId, version: Option<i64>) -> Result<VersionReader> {
         let file = self.file(id).await?;
         self.check_readable(&file.file_path)?;
-        let version = self.files.store.file_version(&file, version.unwrap_or(file.version)).await?;
+        let number = version.unwrap_or(file.version);
+        let version = self.files.store.file_version(&self.conversation, id, number).await?;
         Ok(VersionReader { workspace: self.clone(), path: file.file_path, version })
     }
 }

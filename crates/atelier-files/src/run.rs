@@ -156,11 +156,11 @@ impl ConversationWorkspace {
         let deadline = Instant::now() + wait;
         let folder_lock = tokio::time::timeout_at(
             deadline,
-            self.files.cache.folder_locks.lock(self.conversation),
+            self.files.cache.folder_locks.lock(self.conversation.id()),
         );
         let folder_lock = folder_lock.await.map_err(|_| Error::Locked)?;
         let lease = Lease::take(self, deadline).await?;
-        let path = self.files.cache.path(self.conversation);
+        let path = self.files.cache.path(self.conversation.id());
         let folder = self.local_folder().await?;
         let (fence, first) = (lease.fence, SyncReport::default());
         let mut run = Run {
@@ -196,7 +196,7 @@ impl ConversationWorkspace {
 
     async fn local_folder(&self) -> Result<Arc<Folder>> {
         let workspace = self.clone();
-        let folder = move || workspace.files.cache.folder(workspace.conversation);
+        let folder = move || workspace.files.cache.folder(workspace.conversation.id());
         Ok(Arc::new(tokio::task::spawn_blocking(folder).await??))
     }
 }
@@ -242,12 +242,19 @@ impl Run {
         let mut ids = Vec::with_capacity(paths.len());
         for path in paths {
             let file =
-                self.workspace.files.store.file_at(self.workspace.conversation, path).await?;
+                self.workspace.files.store.file_at(&self.workspace.conversation, path).await?;
             ids.push(file.ok_or_else(|| Error::NoSuchFile(path.to_string()))?.file_id);
         }
         let workspace = &self.workspace;
         let store = &workspace.files.store;
-        Ok(store.present_files(&workspace.owned, workspace.conversation, ids, description).await?)
+        Ok(store
+            .present_files(
+                workspace.conversation.owned(),
+                workspace.conversation.id(),
+                ids,
+                description,
+            )
+            .await?)
     }
 
     /// Syncs for the last time and releases the folder. The report includes the conflicts and
@@ -279,14 +286,14 @@ impl Run {
     }
 
     pub(crate) async fn manifest(&self) -> Result<Option<Manifest>> {
-        let path = self.workspace.files.cache.manifest_path(self.workspace.conversation);
+        let path = self.workspace.files.cache.manifest_path(self.workspace.conversation.id());
         tokio::task::spawn_blocking(move || Manifest::load(&path)).await?
     }
 
     pub(crate) async fn save_manifest(&self, manifest: Manifest) -> Result<()> {
-        let path = self.workspace.files.cache.manifest_path(self.workspace.conversation);
+        let path = self.workspace.files.cache.manifest_path(self.workspace.conversation.id());
         let bytes = manifest.files.values().map(|entry| entry.stamp.size).sum();
-        self.workspace.files.cache.set_size(self.workspace.conversation, bytes);
+        self.workspace.files.cache.set_size(self.workspace.conversation.id(), bytes);
         tokio::task::spawn_blocking(move || manifest.save(&path)).await?
     }
 
@@ -325,7 +332,11 @@ impl Lease {
         let files = &workspace.files;
         let time = files.settings.lease;
         let fence = loop {
-            let lease = files.store.lease_workspace(&workspace.owned, workspace.conversation, time);
+            let lease = files.store.lease_workspace(
+                workspace.conversation.owned(),
+                workspace.conversation.id(),
+                time,
+            );
             if let Some(fence) = lease.await? {
                 break fence;
             }
@@ -358,7 +369,12 @@ impl Drop for Lease {
 async fn keep_renewed(workspace: ConversationWorkspace, fence: Fence, stop: CancellationToken) {
     let time = workspace.files.settings.lease;
     let renew = |time| {
-        workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time)
+        workspace.files.store.renew_workspace(
+            workspace.conversation.owned(),
+            workspace.conversation.id(),
+            fence,
+            time,
+        )
     };
     loop {
         tokio::select! {
@@ -369,7 +385,7 @@ async fn keep_renewed(workspace: ConversationWorkspace, fence: Fence, stop: Canc
             Ok(()) => {}
             Err(atelier_store::Error::LeaseLost) => {
                 // The run notices by itself, because every write carries the fence.
-                tracing::warn!(conversation = %workspace.conversation, "a run lost its lease");
+                tracing::warn!(conversation = %workspace.conversation.id(), "a run lost its lease");
                 return;
             }
             Err(error) => tracing::warn!(%error, "cannot renew a lease; will try again"),

@@ -44,7 +44,8 @@ impl ConversationWorkspace {
         };
         let files = &self.files;
         let put =
-            blobs::put(&files.content, &files.tasks, self.conversation, body, limit, tee).await?;
+            blobs::put(&files.content, &files.tasks, self.conversation.id(), body, limit, tee)
+                .await?;
         let head = put.head.clone();
         let mut blob = Blob::from(put);
         blob.instead_of = self.damaged_original(&blob).await?;
@@ -55,7 +56,8 @@ impl ConversationWorkspace {
     /// the new upload then repairs it. The old object is read to its end, because the uploaded
     /// bytes replace it only if it is bad.
     async fn damaged_original(&self, blob: &Blob) -> Result<Option<String>> {
-        let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
+        let Some(kept) = self.files.store.blob_key(&self.conversation, &blob.checksum).await?
+        else {
             return Ok(None);
         };
         let (store, key, size) = (&self.files.content, Key::from(kept.as_str()), blob.size as u64);
@@ -83,7 +85,7 @@ impl ConversationWorkspace {
         if keys.is_empty() {
             return;
         }
-        match self.files.store.discard_objects(&self.owned, keys).await {
+        match self.files.store.discard_objects(self.conversation.owned(), keys).await {
             Ok(()) => self.files.upkeep.notify_one(),
             Err(error) => {
                 tracing::warn!(%error, "cannot discard objects; the next sweep removes them");

@@ -30,9 +30,9 @@ impl Run {
     /// flipped byte is found, and fetches the files that are missing or wrong.
     pub(crate) async fn update_folder(&self, open: bool) -> Result<SyncReport> {
         let store = &self.workspace.files.store;
-        let rows = store.files(self.workspace.conversation).await?;
+        let rows = store.files(&self.workspace.conversation).await?;
         let keys: HashMap<String, String> =
-            store.blob_keys(self.workspace.conversation).await?.into_iter().collect();
+            store.blob_keys(&self.workspace.conversation).await?.into_iter().collect();
         let wanted: Arc<HashMap<FilePath, ConversationFile>> =
             Arc::new(rows.into_iter().map(|file| (file.file_path.clone(), file)).collect());
         let taken = clock();
@@ -56,7 +56,7 @@ impl Run {
                 Ok(stamp) => drop(stamps.insert(file.file_path, stamp)),
                 // One lost content must not keep the agent from working on the other files.
                 Err(error) if error.is_damage() => {
-                    let conversation = self.workspace.conversation;
+                    let conversation = self.workspace.conversation.id();
                     tracing::error!(%error, %conversation, path = %file.file_path, "cannot fetch \
                         a file");
                     lost.push(file);

@@ -6,6 +6,7 @@ use crate::{
     copies::{CONCURRENCY, is_true_copy, remove_object},
 };
 use atelier_core::{ConversationFile, ConversationId, time_delta};
+use atelier_store::OwnedConversation;
 use chrono::Utc;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, path::Path as Key};
@@ -128,18 +129,18 @@ impl Files {
             }
         }
         for (conversation, objects) in listing {
-            if !self.store.conversation_exists(conversation).await? {
+            let Some(owned) = self.store.conversation_for_upkeep(conversation).await? else {
                 continue;
-            }
+            };
             // A failure in one conversation must not stop the sweep of the others.
-            match self.sweep_contents(conversation, &objects).await {
+            match self.sweep_contents(&owned, &objects).await {
                 Ok(removed) => swept.orphans += removed,
                 Err(error) => {
                     tracing::warn!(%error, %conversation, "cannot sweep the contents of a \
                         conversation");
                 }
             }
-            match self.sweep_copies(conversation, &objects).await {
+            match self.sweep_copies(&owned, &objects).await {
                 Ok(renewed) => swept.copies += renewed,
                 Err(error) => {
                     tracing::warn!(%error, %conversation, "cannot sweep the copies of a \
@@ -164,10 +165,10 @@ impl Files {
 
     async fn sweep_contents(
         &self,
-        conversation: ConversationId,
+        conversation: &OwnedConversation,
         objects: &[ObjectMeta],
     ) -> Result<usize> {
-        let contents = self.content.contents(conversation);
+        let contents = self.content.contents(conversation.id());
         let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
             .iter()
@@ -196,7 +197,7 @@ impl Files {
 
     async fn sweep_copies(
         &self,
-        conversation: ConversationId,
+        conversation: &OwnedConversation,
         objects: &[ObjectMeta],
     ) -> Result<usize> {
         if !self.settings.copies {
@@ -208,7 +209,7 @@ impl Files {
                 let keys: HashMap<String, String> =
                     self.store.blob_keys(conversation).await?.into_iter().collect();
                 let (disk, folder) =
-                    (disk.clone(), disk.join(self.content.workspace(conversation)));
+                    (disk.clone(), disk.join(self.content.workspace(conversation.id())));
                 let is_right = move |file: &ConversationFile| {
                     keys.get(&file.checksum).is_none_or(|key| {
                         is_true_copy(&disk.join(key), &folder.join(file.file_path.as_str()))
@@ -221,7 +222,9 @@ impl Files {
                 let sizes: HashMap<&str, u64> =
                     objects.iter().map(|object| (object.location.as_ref(), object.size)).collect();
                 let size = |file: &ConversationFile| {
-                    sizes.get(self.content.copy(conversation, &file.file_path).as_str()).copied()
+                    sizes
+                        .get(self.content.copy(conversation.id(), &file.file_path).as_str())
+                        .copied()
                 };
                 files.into_iter().filter(|file| size(file) != Some(file.file_size as u64)).collect()
             }
@@ -243,7 +246,7 @@ impl Files {
     /// Removes folders of deleted conversations, and folders that no longer fit into the cache.
     async fn sweep_cache(&self) -> Result<()> {
         for conversation in self.cache.conversations() {
-            if self.store.conversation_exists(conversation).await? {
+            if self.store.conversation_for_upkeep(conversation).await?.is_some() {
                 continue;
             }
             let Some(folder_lock) = self.cache.folder_locks.try_lock(conversation) else {

@@ -8,26 +8,25 @@ use atelier_core::{
     ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError,
 };
 use atelier_store::{
-    Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, Owned, WorkspaceStorage,
+    Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, OwnedConversation,
+    WorkspaceStorage,
 };
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 use std::{sync::Arc, time::Duration};
 
-/// The right to act on the files of a conversation. The code that creates this value checks the
-/// owner first.
+/// The files of a conversation, for somebody who may act on it.
 #[derive(Clone)]
 pub struct ConversationWorkspace {
     pub(crate) files: Files,
-    pub(crate) owned: Owned,
-    pub(crate) conversation: ConversationId,
+    pub(crate) conversation: OwnedConversation,
     /// The rules that reading keeps to. `None` for the owner and for the server's own work.
     pub(crate) rules: Option<Arc<AgentRules>>,
 }
 
 impl ConversationWorkspace {
     pub fn conversation(&self) -> ConversationId {
-        self.conversation
+        self.conversation.id()
     }
 
     /// The size of the largest allowed file, in bytes.
@@ -37,30 +36,30 @@ impl ConversationWorkspace {
 
     /// What the prompt of an agent says about the workspace before a run begins.
     pub async fn context(&self) -> Result<crate::WorkspaceContext> {
-        let folder = self.files.cache.path(self.conversation);
+        let folder = self.files.cache.path(self.conversation.id());
         Ok(crate::WorkspaceContext::new(folder, &self.list().await?))
     }
 
     /// All files that exist for the reader, ordered by path.
     pub async fn list(&self) -> Result<Vec<ConversationFile>> {
-        let mut files = self.files.store.files(self.conversation).await?;
+        let mut files = self.files.store.files(&self.conversation).await?;
         files.retain(|file| self.shows(file));
         Ok(files)
     }
 
     pub async fn file(&self, id: FileId) -> Result<ConversationFile> {
-        let file = self.files.store.file(self.conversation, id).await?;
+        let file = self.files.store.file(&self.conversation, id).await?;
         if self.shows(&file) { Ok(file) } else { Err(atelier_store::Error::NotFound.into()) }
     }
 
     pub async fn versions(&self, id: FileId) -> Result<Vec<FileVersion>> {
         let file = self.file(id).await?;
-        Ok(self.files.store.file_versions(&file).await?)
+        Ok(self.files.store.file_versions(&self.conversation, file.file_id).await?)
     }
 
     pub async fn version(&self, id: FileId, version: i64) -> Result<FileVersion> {
         let file = self.file(id).await?;
-        Ok(self.files.store.file_version(&file, version).await?)
+        Ok(self.files.store.file_version(&self.conversation, file.file_id, version).await?)
     }
 
     /// Changes the path, the description or the presented mark of a file.
@@ -138,7 +137,7 @@ impl ConversationWorkspace {
         expect: Expect,
     ) -> Result<ConversationFile> {
         let file = self.file(id).await?;
-        let old = self.files.store.file_version(&file, version).await?;
+        let old = self.files.store.file_version(&self.conversation, id, version).await?;
         if version == file.version && expect == Expect::Anything {
             return Ok(file);
         }
@@ -197,17 +196,23 @@ impl ConversationWorkspace {
             }
         }
         let (path, copies) =
-            (self.files.content.workspace(self.conversation), self.files.settings.copies);
+            (self.files.content.workspace(self.conversation.id()), self.files.settings.copies);
         let storage = WorkspaceStorage { path, copies };
         let store = &self.files.store;
-        let edited =
-            store.edit_files(&self.owned, self.conversation, author, edits, fence, storage);
+        let edited = store.edit_files(
+            self.conversation.owned(),
+            self.conversation.id(),
+            author,
+            edits,
+            fence,
+            storage,
+        );
         Ok(edited.await?)
     }
 
     /// Checks that a path is short enough for a readable copy in the object store.
     pub(crate) fn check_path_length(&self, path: &FilePath) -> Result<()> {
-        let most = self.files.content.longest_path(self.conversation);
+        let most = self.files.content.longest_path(self.conversation.id());
         if path.as_str().len() > most {
             return Err(FilePathError::TooLong { most }.into());
         }
@@ -223,7 +228,7 @@ impl ConversationWorkspace {
         if content_store::age(&old).is_none_or(|age| age <= files.settings.grace / 2) {
             return Ok(());
         }
-        let new = files.content.new_content(self.conversation, Some(&blob.checksum));
+        let new = files.content.new_content(self.conversation.id(), Some(&blob.checksum));
         match files.content.move_content(&old, &new).await {
             Err(Error::Objects(object_store::Error::NotFound { .. })) => {
                 return Err(Error::Broken(
@@ -248,7 +253,7 @@ impl ConversationWorkspace {
     }
 
     pub(crate) async fn content_key(&self, checksum: &str, path: &FilePath) -> Result<Key> {
-        let key = self.files.store.blob_key(self.conversation, checksum).await?;
+        let key = self.files.store.blob_key(&self.conversation, checksum).await?;
         let key = key.ok_or_else(|| Error::Damaged { path: path.to_string() })?;
         Ok(Key::from(key))
     }
@@ -291,10 +296,11 @@ impl ConversationWorkspace {
         what: &'static str,
         work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<()> + Send + 'static,
     ) {
-        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation) else {
+        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation.id())
+        else {
             return;
         };
-        let (files, conversation) = (self.files.clone(), self.conversation);
+        let (files, conversation) = (self.files.clone(), self.conversation.id());
         let done = tokio::task::spawn_blocking(move || {
             let _folder_lock = folder_lock;
             if Manifest::is_open(&files.cache.manifest_path(conversation))? {

@@ -4,11 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use atelier_core::{
-    Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId,
-    WorkspaceKind,
+    ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
 };
 use atelier_files::{ConversationWorkspace, Error, Files, NewFile, Settings, SweepReport};
-use atelier_store::{Author, Error as StoreError, Expect, FileChanges, Owned, Store};
+use atelier_store::{
+    Author, Error as StoreError, Expect, FileChanges, Owned, OwnedConversation, Store,
+};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Bucket, Database,
@@ -40,10 +41,15 @@ struct World {
     files: Files,
     store: Store,
     owned: Owned,
-    conversation: Conversation,
+    conversation: OwnedConversation,
     bucket: Option<Bucket>,
     data: tempfile::TempDir,
     _database: Option<Database>,
+}
+
+async fn new_conversation(store: &Store, owned: &Owned) -> OwnedConversation {
+    let conversation = store.create_conversation(owned, None, true).await.unwrap();
+    store.conversation(owned, conversation.id).await.unwrap().0
 }
 
 impl World {
@@ -71,7 +77,7 @@ impl World {
             .await
             .unwrap();
         let owned = store.owned_by(user, project.id).await.unwrap();
-        let conversation = store.create_conversation(&owned, None, true).await.unwrap();
+        let conversation = new_conversation(&store, &owned).await;
         let bucket = (objects == S3).then(Bucket::new);
         let prefix =
             bucket.as_ref().map_or(settings.prefix.clone(), |bucket| bucket.prefix.clone());
@@ -83,7 +89,7 @@ impl World {
     }
 
     fn workspace(&self) -> ConversationWorkspace {
-        self.files.workspace(&self.owned, &self.conversation)
+        self.files.workspace(&self.conversation)
     }
 
     fn author(&self) -> Author {
@@ -116,7 +122,7 @@ impl World {
 
     /// The conversation's folder in the cache.
     fn folder(&self) -> std::path::PathBuf {
-        self.data.path().join("workspaces").join(self.conversation.id.to_string())
+        self.data.path().join("workspaces").join(self.conversation.id().to_string())
     }
 
     /// The object store itself.
@@ -154,7 +160,7 @@ impl World {
         let mut keys: Vec<String> = listed
             .into_iter()
             .map(|object| object.location.to_string())
-            .filter(|key| key.contains(&self.conversation.id.to_string()))
+            .filter(|key| key.contains(&self.conversation.id().to_string()))
             .collect();
         keys.sort();
         keys
@@ -179,7 +185,7 @@ async fn versions_count_up_and_stay_readable(backend: Backend, objects: Objects)
     world.put("copy.txt", "two").await;
     world.files.sweep().await.unwrap();
     assert_eq!(world.contents().await, 2);
-    let copy = format!("{}docs/report.txt", world.files.workspace_path(world.conversation.id));
+    let copy = format!("{}docs/report.txt", world.files.workspace_path(world.conversation.id()));
     assert!(world.keys().await.contains(&copy));
     assert_eq!(fs::read_to_string(world.folder().join("docs/report.txt")).unwrap(), "two");
 
@@ -423,7 +429,7 @@ async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(
     let settings = world.files.settings().clone();
     let node =
         Files::open(settings, Some(&objects), elsewhere.path(), world.store.clone()).await.unwrap();
-    let other = node.workspace(&world.owned, &world.conversation);
+    let other = node.workspace(&world.conversation);
     assert!(matches!(other.sync_to_local(Duration::from_millis(300)).await, Err(Error::Locked)));
 
     fs::write(run.folder().join("changes.txt"), "the agent's").unwrap();
@@ -489,7 +495,7 @@ async fn sweep_removes_objects_without_a_row_and_repairs_copies(
             .data
             .path()
             .join("objects")
-            .join(world.files.workspace_path(world.conversation.id));
+            .join(world.files.workspace_path(world.conversation.id()));
         fs::write(copy.join("a.txt"), "somebody wrote over the copy").unwrap();
         assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
@@ -500,7 +506,7 @@ async fn sweep_removes_objects_without_a_row_and_repairs_copies(
     }
     assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
     // A conversation that is deleted takes everything with it.
-    world.store.delete_conversation(&world.owned, world.conversation.id).await.unwrap();
+    world.store.delete_conversation(&world.owned, world.conversation.id()).await.unwrap();
     world.files.sweep().await.unwrap();
     assert_eq!(world.keys().await, Vec::<String>::new());
     assert!(!world.folder().exists());
@@ -572,7 +578,7 @@ async fn unusual_file_names_work(backend: Backend, objects: Objects) {
     for file in world.workspace().list().await.unwrap() {
         let path = file.file_path.as_str();
         assert_eq!(world.get(&file, None).await.unwrap(), format!("{path} again").as_bytes());
-        let copy = format!("{}{path}", world.files.workspace_path(world.conversation.id));
+        let copy = format!("{}{path}", world.files.workspace_path(world.conversation.id()));
         match objects {
             S3 => assert!(keys.contains(&copy), "{copy} {keys:?}"),
             Disk => {
@@ -592,8 +598,7 @@ async fn cache_stays_within_its_limit() {
     let mut world = World::with(Sqlite, Disk, settings).await;
     let mut folders = Vec::new();
     for n in 0..4 {
-        world.conversation =
-            world.store.create_conversation(&world.owned, None, true).await.unwrap();
+        world.conversation = new_conversation(&world.store, &world.owned).await;
         world.put("f.bin", vec![n; 10_000]).await;
         let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
         folders.push(world.folder());
@@ -711,7 +716,7 @@ async fn lost_content_does_not_block_the_workspace() {
         .data
         .path()
         .join("objects/workspaces")
-        .join(format!("{}.blobs", world.conversation.id));
+        .join(format!("{}.blobs", world.conversation.id()));
     let mut objects = fs::read_dir(contents).unwrap().map(|entry| entry.unwrap().path());
     let object = objects.find(|path| path.to_string_lossy().contains(&lost.checksum)).unwrap();
     fs::remove_file(object).unwrap();

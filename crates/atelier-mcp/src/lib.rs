@@ -4,7 +4,7 @@
 //! The code that touches files is in `atelier-executor`. This crate has the protocol, the texts of
 //! the tools and the transports. A [`Space`] is the directory that is served, and
 //! [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks the same protocol for tools
-//! that other code runs. [`visit`] runs one workspace tool in a directory that is a workspace for
+//! that other code runs. [`call_in`] runs one workspace tool in a directory that is a workspace for
 //! this call only.
 
 mod args;
@@ -32,4 +32,4 @@ mod write;
 pub use mount::{Call, Mount, Offer, Outcome, Progress, Run};
 pub use server::WorkspaceServer;
 pub use space::{Settings, Space};
-pub use visit::visit;
+pub use visit::call_in;

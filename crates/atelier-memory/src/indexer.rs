@@ -14,9 +14,11 @@ use crate::{
     index::Point,
     key, lexical,
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionId, event::PruneReason};
+use atelier_core::{
+    AgentId, Filter, Interaction, InteractionId, event::PruneReason, memory::CollectionState,
+};
 use atelier_store::{
-    Collection, CollectionState, Error as StoreError, Fullness, IndexChange, Removal, StoredVector,
+    Collection, Error as StoreError, Fullness, IndexChange, OwnedAgent, Removal, StoredVector,
     Wakeup,
 };
 use futures::{StreamExt, stream};
@@ -186,7 +188,7 @@ impl Memory {
         let fresh = self
             .leases()
             .get(&collection.agent)
-            .is_some_and(|since| since.elapsed() < LEASE_RENEWAL);
+            .is_some_and(|(_, since)| since.elapsed() < LEASE_RENEWAL);
         if fresh && self.is_in_this_index(collection) {
             return Ok(Some(collection.clone()));
         }
@@ -195,26 +197,20 @@ impl Memory {
         let leased =
             inner.store.lease_collection(collection, index, !inner.index.is_shared()).await?;
         match &leased {
-            Some(_) => self.leases().insert(collection.agent, Instant::now()),
+            Some(_) => {
+                self.leases().insert(collection.agent, (collection.owned_agent(), Instant::now()))
+            }
             None => self.leases().remove(&collection.agent),
         };
         Ok(leased)
     }
 
     async fn release(&self) {
-        let leases: Vec<AgentId> = self.leases().drain().map(|(agent, _)| agent).collect();
+        let leases: Vec<OwnedAgent> = self.leases().drain().map(|(_, (agent, _))| agent).collect();
         for agent in leases {
-            let release = async {
-                let collection = self.inner.store.collection(agent).await?;
-                self.inner.store.release_collection(&collection).await
-            };
-            match release.await {
-                // The agent was deleted meanwhile.
-                Ok(()) | Err(StoreError::NotFound) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot release collections; their leases will expire");
-                    return;
-                }
+            if let Err(error) = self.inner.store.release_collection(agent).await {
+                tracing::warn!(%error, "cannot release collections; their leases will expire");
+                return;
             }
         }
     }
@@ -251,13 +247,12 @@ impl Memory {
             return Ok(());
         }
         let mut frequencies = match inner.embedder.uses_frequencies() {
-            true => Some(Frequencies::clone(&*self.frequencies(collection.agent).await?)),
+            true => Some(Frequencies::clone(&*self.frequencies(collection.owned_agent()).await?)),
             false => None,
         };
         loop {
             let indexed = self.indexed_through(collection.agent);
-            let (changes, through) =
-                inner.store.index_changes(collection.agent, indexed, BATCH).await?;
+            let (changes, through) = inner.store.index_changes(collection, indexed, BATCH).await?;
             let Some(collection) = self.lease(collection).await? else { return Ok(()) };
             if changes.is_empty() {
                 break;
@@ -353,7 +348,7 @@ impl Memory {
         inner.index.begin_generation(&key, embedder.dimension()).await?;
         let (mut after, everything) = (None, Filter::default());
         loop {
-            let page = self.page(collection.agent, &everything, after, BATCH).await?;
+            let page = self.page(collection.owned_agent(), &everything, after, BATCH).await?;
             let points = page.interactions.into_iter().map(|(interaction, vector)| {
                 let vector = vector.filter(|made| fits(made, &embedder)).map(|made| made.vector);
                 (interaction, vector)
@@ -420,14 +415,19 @@ impl Memory {
     /// Warns the user at 80 % of an agent's limit and deletes the oldest interactions at 100 %.
     async fn enforce_limit(&self, collection: &Collection) -> Result<()> {
         let store = &self.inner.store;
-        match store.check_fullness(collection.agent, collection.owner).await {
+        match store.check_fullness(collection).await {
             Ok(Fullness::Full { keep }) => {
                 let owned = match store.owned_by(collection.owner, collection.project).await {
                     Err(StoreError::NotFound) => return Ok(()),
                     owned => owned?,
                 };
                 let removed = self
-                    .forget(&owned, collection.agent, &Removal::Beyond(keep), PruneReason::Limit)
+                    .forget(
+                        &owned,
+                        collection.owned_agent(),
+                        &Removal::Beyond(keep),
+                        PruneReason::Limit,
+                    )
                     .await?;
                 if removed > 0 {
                     let agent = collection.agent;

@@ -35,9 +35,11 @@ pub use retrieval::RetrievedContext;
 pub use search::{Hit, Query, SearchResults};
 pub use settings::{EmbedderSettings, Settings};
 
-use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};
+use atelier_core::{
+    AgentId, Event, Filter, InteractionId, event::PruneReason, memory::CollectionState,
+};
 use atelier_store::{
-    Collection, CollectionState, Error as StoreError, InteractionPage, Owned, Removal, Store,
+    Collection, Error as StoreError, InteractionPage, Owned, OwnedAgent, Removal, Store,
     StoredVector,
 };
 use moka::future::Cache;
@@ -79,7 +81,7 @@ struct Inner {
     settings: Settings,
     frequencies: Cache<AgentId, Arc<Frequencies>>,
     /// The collections that this node indexes, and when it last renewed its lease on each.
-    leases: Mutex<HashMap<AgentId, Instant>>,
+    leases: Mutex<HashMap<AgentId, (OwnedAgent, Instant)>>,
     /// The collections that hold changes which are not flushed to disk yet.
     unflushed: Mutex<HashMap<AgentId, indexer::Unflushed>>,
     /// Changes whenever the index has processed a batch.
@@ -175,7 +177,7 @@ impl Memory {
     /// failing. Until then searches find the interactions by their words.
     pub async fn wait_until_indexed(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         ids: &[InteractionId],
         patience: Duration,
     ) -> Result<bool> {
@@ -183,7 +185,7 @@ impl Memory {
         let began = Instant::now();
         // Without an index on this node searches use the store, which has the words already.
         let patience = if self.inner.index.id().is_none() { Duration::ZERO } else { patience };
-        while self.inner.store.has_unindexed(agent, self.indexed_through(agent), ids).await? {
+        while self.inner.store.has_unindexed(agent, self.indexed_through(agent.id()), ids).await? {
             let patience = if self.problem().is_some() {
                 patience.min(PATIENCE_WITH_PROBLEM)
             } else {
@@ -202,7 +204,7 @@ impl Memory {
     /// vector that is not stored is computed again.
     pub async fn page(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         filter: &Filter,
         after: Option<(i64, InteractionId)>,
         limit: i64,
@@ -228,25 +230,21 @@ impl Memory {
     }
 
     /// How many interactions the index still has to process.
-    pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
-        Ok(self.inner.store.count_unindexed(agent, self.indexed_through(agent)).await?)
+    pub async fn waiting(&self, agent: OwnedAgent) -> Result<u64> {
+        Ok(self.inner.store.count_unindexed(agent, self.indexed_through(agent.id())).await?)
     }
 
     /// Deletes interactions for good and returns how many there were.
     pub async fn forget(
         &self,
         owned: &Owned,
-        agent: AgentId,
+        agent: OwnedAgent,
         what: &Removal,
         reason: PruneReason,
     ) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let gone = self
-                .inner
-                .store
-                .remove_interactions(owned.owner, agent, what, FORGET_BATCH)
-                .await?;
+            let gone = self.inner.store.remove_interactions(agent, what, FORGET_BATCH).await?;
             removed += gone;
             if gone < FORGET_BATCH as u64 {
                 break;
@@ -255,14 +253,14 @@ impl Memory {
         if removed > 0 {
             self.inner
                 .store
-                .append_event(owned, Event::ContextPruned { agent_id: agent, removed, reason })
+                .append_event(owned, Event::ContextPruned { agent_id: agent.id(), removed, reason })
                 .await?;
         }
         Ok(removed)
     }
 
     /// Has an agent's collection rebuilt from its interactions, with the configured embedder.
-    pub async fn reindex(&self, agent: AgentId) -> Result<()> {
+    pub async fn reindex(&self, agent: OwnedAgent) -> Result<()> {
         let collection = self.inner.store.collection(agent).await?;
         Ok(self.inner.store.rebuild_collection(&collection).await?)
     }
@@ -296,7 +294,7 @@ impl Memory {
         self.inner.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<AgentId, Instant>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<AgentId, (OwnedAgent, Instant)>> {
         self.inner.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -304,20 +302,20 @@ impl Memory {
         self.inner.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn frequencies(&self, agent: AgentId) -> Result<Arc<Frequencies>> {
+    async fn frequencies(&self, agent: OwnedAgent) -> Result<Arc<Frequencies>> {
         if let Some(newest) =
-            self.unflushed().get(&agent).and_then(|unflushed| unflushed.frequencies.clone())
+            self.unflushed().get(&agent.id()).and_then(|unflushed| unflushed.frequencies.clone())
         {
             return Ok(newest);
         }
-        if let Some(known) = self.inner.frequencies.get(&agent).await {
+        if let Some(known) = self.inner.frequencies.get(&agent.id()).await {
             return Ok(known);
         }
         let bytes = self.inner.store.frequencies(agent).await?;
         // Without stored frequencies, or with some of another version, all words weigh the same.
         let frequencies =
             Arc::new(bytes.and_then(|bytes| Frequencies::from_bytes(&bytes)).unwrap_or_default());
-        self.inner.frequencies.insert(agent, frequencies.clone()).await;
+        self.inner.frequencies.insert(agent.id(), frequencies.clone()).await;
         Ok(frequencies)
     }
 }

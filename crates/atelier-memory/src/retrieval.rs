@@ -10,9 +10,10 @@ use crate::{
 };
 use atelier_core::{
     AgentId, Event, Filter, Interaction, InteractionId, ScoreParts, SearchMode,
-    mask::masked_excerpt, memory::shortened,
+    mask::masked_excerpt,
+    memory::{CollectionState, shortened},
 };
-use atelier_store::{CollectionState, Error as StoreError, Owned};
+use atelier_store::{Error as StoreError, Owned, OwnedAgent};
 use chrono::Utc;
 use metrics::histogram;
 use std::{collections::HashMap, time::Instant};
@@ -38,14 +39,14 @@ pub struct RetrievedContext {
 impl Memory {
     /// Finds the interactions that are relevant to a text. If the index does not answer in time,
     /// the store's word search does.
-    pub async fn search(&self, agent: AgentId, query: &Query) -> Result<SearchResults> {
+    pub async fn search(&self, agent: OwnedAgent, query: &Query) -> Result<SearchResults> {
         let began = Instant::now();
         let found = self.search_or_fall_back(agent, query).await;
         histogram!("atelier_memory_search_seconds").record(began.elapsed().as_secs_f64());
         found
     }
 
-    async fn search_or_fall_back(&self, agent: AgentId, query: &Query) -> Result<SearchResults> {
+    async fn search_or_fall_back(&self, agent: OwnedAgent, query: &Query) -> Result<SearchResults> {
         let patience = self.inner.settings.patience;
         let degraded = match tokio::time::timeout(patience, self.search_index(agent, query)).await {
             Ok(Ok(found)) => return Ok(found),
@@ -69,7 +70,7 @@ impl Memory {
         Ok(SearchResults { hits, degraded: Some(degraded) })
     }
 
-    async fn search_index(&self, agent: AgentId, query: &Query) -> Result<SearchResults> {
+    async fn search_index(&self, agent: OwnedAgent, query: &Query) -> Result<SearchResults> {
         let inner = &*self.inner;
         let collection = match inner.store.collection(agent).await {
             // The agent remembers nothing.
@@ -141,10 +142,10 @@ impl Memory {
     }
 
     /// The interactions that are not indexed yet. Fails if there are too many to score one by one.
-    async fn unindexed(&self, agent: AgentId) -> Result<Vec<Interaction>> {
+    async fn unindexed(&self, agent: OwnedAgent) -> Result<Vec<Interaction>> {
         let store = &self.inner.store;
         let ids = store
-            .first_unindexed(agent, self.indexed_through(agent), MAX_UNINDEXED as i64 + 1)
+            .first_unindexed(agent, self.indexed_through(agent.id()), MAX_UNINDEXED as i64 + 1)
             .await?;
         if ids.len() > MAX_UNINDEXED {
             return Err(IndexError::Behind(self.waiting(agent).await?).into());
@@ -156,7 +157,7 @@ impl Memory {
     /// word is, so their scores are scaled by the score of the index's own best match.
     async fn add_unindexed(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         mut unindexed: Vec<Interaction>,
         filter: &Filter,
         words: Sparse,
@@ -195,7 +196,7 @@ impl Memory {
     /// Loads the interactions behind ranked ids. Ids that the store no longer has are left out.
     async fn interactions(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         query: &Query,
         fused: Vec<(Uuid, f32, ScoreParts)>,
     ) -> Result<Vec<Hit>> {
@@ -225,7 +226,7 @@ impl Memory {
     /// Never fails, because a step can go on without them.
     pub async fn retrieve_context(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         text: &str,
         token_budget: usize,
     ) -> RetrievedContext {
@@ -234,10 +235,11 @@ impl Memory {
         let mut found = match tokio::time::timeout(patience * 2, self.search(agent, &query)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                tracing::warn!(%error, %agent, "a step goes on without memory");
+                tracing::warn!(%error, agent = %agent.id(), "a step goes on without memory");
                 return RetrievedContext::default();
             }
             Err(_) => {
+                let agent = agent.id();
                 tracing::warn!(%agent, "a step goes on without memory: no answer in time");
                 return RetrievedContext::default();
             }

@@ -56,26 +56,6 @@ impl std::fmt::Display for TimeoutPhase {
 }
 
 impl ModelError {
-    /// A stable code for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Config(_) => "invalid_model_config",
-            Self::UnknownProvider { .. } => "unknown_model_provider",
-            Self::NoKey { .. } => "no_model_key",
-            Self::KeyUnreadable { .. } => "model_key_unreadable",
-            Self::KeyRefused { .. } => "model_key_refused",
-            Self::QuotaExceeded { .. } => "model_quota_spent",
-            Self::ContextExceeded { .. } => "model_context_exceeded",
-            Self::Refused { .. } => "model_refused",
-            Self::RateLimited { .. } => "model_rate_limited",
-            Self::Unavailable { .. } => "model_unavailable",
-            Self::Unreachable { .. } => "model_unreachable",
-            Self::Timeout { .. } => "model_timeout",
-            Self::Interrupted { .. } => "model_stream_cut",
-            Self::Malformed { .. } => "model_malformed_answer",
-        }
-    }
-
     /// Whether the same request may succeed a little later.
     pub fn retryable(&self) -> bool {
         match self {

@@ -2,10 +2,11 @@
 
 use crate::Result;
 use atelier_core::{Agent, AgentId};
-use atelier_store::{AgentRef, Owned, Store};
+use atelier_store::{AgentRef, Owned, OwnedAgent, Store};
 use metrics::counter;
 use moka::{future::Cache, notification::RemovalCause};
 use std::{
+    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,8 +14,28 @@ use std::{
     time::Duration,
 };
 
+/// An agent of a worker space.
+pub struct LoadedAgent {
+    owned: OwnedAgent,
+    agent: Agent,
+}
+
+impl LoadedAgent {
+    /// The right to act on what the agent remembers.
+    pub fn owned(&self) -> OwnedAgent {
+        self.owned
+    }
+}
+
+impl Deref for LoadedAgent {
+    type Target = Agent;
+    fn deref(&self) -> &Agent {
+        &self.agent
+    }
+}
+
 pub(crate) struct AgentCache {
-    agents: Cache<AgentId, Arc<Agent>>,
+    agents: Cache<AgentId, Arc<LoadedAgent>>,
     names: Cache<String, AgentId>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
@@ -53,7 +74,7 @@ impl AgentCache {
         store: &Store,
         owned: &Owned,
         wanted: &AgentRef,
-    ) -> Result<Arc<Agent>> {
+    ) -> Result<Arc<LoadedAgent>> {
         let id = match wanted {
             AgentRef::Id(id) => Some(*id),
             AgentRef::Name(name) => self.names.get(name).await,
@@ -68,7 +89,8 @@ impl AgentCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
         counter!("atelier_agent_cache_misses_total").increment(1);
         let generation = self.generation.load(Ordering::SeqCst);
-        let agent = Arc::new(store.agent(owned, wanted).await?);
+        let (owned, agent) = store.agent(owned, wanted).await?;
+        let agent = Arc::new(LoadedAgent { owned, agent });
         self.agents.insert(agent.id, agent.clone()).await;
         if let AgentRef::Name(name) = wanted {
             self.names.insert(name.clone(), agent.id).await;

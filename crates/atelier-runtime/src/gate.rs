@@ -190,6 +190,12 @@ impl Gate {
         Ok(self.policy_of(project.settings.get("policy"))?.for_own_files(self.own_files))
     }
 
+    /// Whether every change of a conversation's own files is refused, because nobody can be asked
+    /// about it.
+    pub fn own_files_are_read_only(&self) -> bool {
+        self.own_files > Verdict::Low
+    }
+
     /// Checks that a project's `policy` setting can be read, and names tools and commands that
     /// exist.
     pub fn check_restrictions(&self, setting: Option<&Value>) -> Result<(), Invalid> {

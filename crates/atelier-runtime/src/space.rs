@@ -1,10 +1,12 @@
 //! The worker space of one project.
 
 use crate::{
-    Health, Part, Result, Status, agents::AgentCache, requests::RequestTracker,
+    Health, Part, Result, Status,
+    agents::{AgentCache, LoadedAgent},
+    requests::RequestTracker,
     settings::WorkerSpaceSettings,
 };
-use atelier_core::{Agent, ProjectId, event::Alert};
+use atelier_core::{ProjectId, event::Alert};
 use atelier_memory::Memory;
 use atelier_store::{AgentRef, Owned, Store};
 use chrono::{DateTime, Utc};
@@ -82,7 +84,7 @@ impl WorkerSpace {
         format!("user{}_{}", self.owned.owner, self.owned.project)
     }
 
-    pub async fn agent(&self, wanted: &AgentRef) -> Result<Arc<Agent>> {
+    pub async fn agent(&self, wanted: &AgentRef) -> Result<Arc<LoadedAgent>> {
         self.agents.get(&self.store, &self.owned, wanted).await
     }
 

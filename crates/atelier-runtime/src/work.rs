@@ -16,12 +16,11 @@ mod tools;
 pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
-use crate::{Gate, ModelKeys, Result, Spaces};
+use crate::{Gate, ModelKeys, OwnFiles, Result, Spaces};
 use atelier_core::{
-    Message, NodeId, Task, TaskFailure, TaskKind,
-    task::{Limits, Step},
+    Message, NodeId, Task, TaskFailure, TaskFailureCode, TaskKind,
+    task::{Step, TaskLimits},
 };
-use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
 use atelier_store::{AbandonedUsage, Error as StoreError, Owned, Store, TaskAnswer, TaskLease};
@@ -65,7 +64,7 @@ pub struct AgentServices {
     pub memory: Memory,
     pub models: Models,
     pub keys: ModelKeys,
-    pub files: Files,
+    pub own_files: OwnFiles,
     pub settings: WorkSettings,
 }
 
@@ -95,7 +94,8 @@ impl AgentServices {
         for message in history.iter_mut().filter(|message| message.id == task.message_id) {
             for attached in &mut message.attachments {
                 let Ok(id) = attached.parse() else { continue };
-                match self.store.file(task.session_id, id).await {
+                let (conversation, _) = self.store.conversation(owned, task.session_id).await?;
+                match self.store.file(&conversation, id).await {
                     Ok(file) => *attached = file.file_path.to_string(),
                     // The file was deleted, or the attachment is a path that looks like an id.
                     Err(StoreError::NotFound) => {}
@@ -109,8 +109,9 @@ impl AgentServices {
     /// The model with this name. The tenant's own keys are used if there are any.
     async fn model(&self, lease: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
         let keys = self.keys.of(&lease.owned.tenant).await;
-        let keys =
-            keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
+        let keys = keys.map_err(|error| {
+            TaskFailure::new(TaskFailureCode::ModelKeysUnreadable, error.to_string())
+        })?;
         self.models.resolve(name, &keys).map_err(failure)
     }
 
@@ -137,7 +138,7 @@ impl AgentServices {
             answer = asking => answer.map_err(|error| failure(error).into()),
             () = tokio::time::sleep(time.unwrap_or(NO_TIME_LIMIT)) => {
                 let detail = "the time for this task ran out while the model was answering";
-                Err(TaskFailure::new("limit_reached", detail).into())
+                Err(TaskFailure::new(TaskFailureCode::LimitReached, detail).into())
             }
         };
         let spent = began.elapsed();
@@ -190,7 +191,7 @@ impl AgentServices {
 /// What a task may use: limits for the task, and a budget for its plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
-    limits: Limits,
+    limits: TaskLimits,
     budget: Option<f64>,
 }
 
@@ -220,7 +221,7 @@ impl AgentServices {
         let over = spent > 0.0 && spent >= budget;
         Ok(over.then(|| {
             let detail = format!("the plan's budget of ${budget} is spent (${spent:.4})");
-            TaskFailure::new("limit_reached", detail)
+            TaskFailure::new(TaskFailureCode::LimitReached, detail)
         }))
     }
 }
@@ -263,5 +264,21 @@ fn count(task: &mut Task, model: &Model, used: &Usage) -> (atelier_core::Usage, 
 }
 
 fn failure(error: ModelError) -> TaskFailure {
-    TaskFailure::new(error.code(), error.to_string())
+    let code = match &error {
+        ModelError::Config(_) => TaskFailureCode::InvalidModelConfig,
+        ModelError::UnknownProvider { .. } => TaskFailureCode::UnknownModelProvider,
+        ModelError::NoKey { .. } => TaskFailureCode::NoModelKey,
+        ModelError::KeyUnreadable { .. } => TaskFailureCode::ModelKeyUnreadable,
+        ModelError::KeyRefused { .. } => TaskFailureCode::ModelKeyRefused,
+        ModelError::QuotaExceeded { .. } => TaskFailureCode::ModelQuotaSpent,
+        ModelError::ContextExceeded { .. } => TaskFailureCode::ModelContextExceeded,
+        ModelError::Refused { .. } => TaskFailureCode::ModelRefused,
+        ModelError::RateLimited { .. } => TaskFailureCode::ModelRateLimited,
+        ModelError::Unavailable { .. } => TaskFailureCode::ModelUnavailable,
+        ModelError::Unreachable { .. } => TaskFailureCode::ModelUnreachable,
+        ModelError::Timeout { .. } => TaskFailureCode::ModelTimeout,
+        ModelError::Interrupted { .. } => TaskFailureCode::ModelStreamCut,
+        ModelError::Malformed { .. } => TaskFailureCode::ModelMalformedAnswer,
+    };
+    TaskFailure::new(code, error.to_string())
 }

@@ -10,12 +10,12 @@ use crate::{
     path::{ConversationInPath, ProjectInPath, SessionInPath, TenantInPath, has_segment},
 };
 use atelier_core::{
-    Agent, Conversation, ConversationId, ProjectId, Role, Tenant, UserId,
+    Conversation, ConversationId, ProjectId, Role, Tenant, UserId,
     gate::{Decider, GatedCall},
 };
 use atelier_files::ConversationWorkspace;
-use atelier_runtime::{Error as RuntimeError, WorkerSpace};
-use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
+use atelier_runtime::{Error as RuntimeError, LoadedAgent, WorkerSpace};
+use atelier_store::{AgentRef, Author, Error as StoreError, Owned, OwnedConversation};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
@@ -120,7 +120,7 @@ impl CallSpace {
 
 impl OwnSpace {
     /// The agent that a body names, by name or id.
-    pub(crate) async fn named_agent(&self, name: &str) -> Result<Arc<Agent>, Error> {
+    pub(crate) async fn named_agent(&self, name: &str) -> Result<Arc<LoadedAgent>, Error> {
         let wanted: AgentRef =
             name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
         self.agent(&wanted).await.map_err(|error| match error {
@@ -193,7 +193,7 @@ impl FromRequestParts<App> for TenantAdmin {
 /// `/my/projects/{project}/chat/sessions/{session}` and `/api/tenants/{tenant}/…/{conversation}`.
 pub(crate) struct OwnConversation {
     pub(crate) caller: Caller,
-    pub(crate) owned: Owned,
+    pub(crate) owned: OwnedConversation,
     pub(crate) conversation: Conversation,
 }
 
@@ -210,21 +210,21 @@ impl FromRequestParts<App> for OwnConversation {
             let TenantMember(caller) = TenantMember::from_request_parts(parts, app).await?;
             let ConversationInPath(id) = ConversationInPath::from_request_parts(parts, app).await?;
             let owned = owned_conversation(app, &caller, id).await?;
-            (caller, owned, id)
+            (caller, owned.owned().clone(), id)
         };
-        let conversation = app.store.conversation(&owned, id).await?;
+        let (owned, conversation) = app.store.conversation(&owned, id).await?;
         Ok(Self { caller, owned, conversation })
     }
 }
 
-/// The project of the caller's own conversation.
+/// The right to act on the caller's own conversation.
 pub(crate) async fn owned_conversation(
     app: &App,
     caller: &Caller,
     id: ConversationId,
-) -> Result<Owned, Error> {
+) -> Result<OwnedConversation, Error> {
     let owned = app.store.owned_conversation(caller.user, &caller.tenant, id).await?;
-    caller.check_place(owned.project, Some(id))?;
+    caller.check_place(owned.owned().project, Some(id))?;
     Ok(owned)
 }
 
@@ -240,13 +240,13 @@ impl FromRequestParts<App> for OwnFiles {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let own = OwnConversation::from_request_parts(parts, app).await?;
-        let mut workspace = app.files.workspace(&own.owned, &own.conversation);
+        let mut workspace = app.files.workspace(&own.owned);
         if !own.caller.role.is_person() {
             // What the MCP mount of the conversation refuses to a program is refused here as well.
             if !own.conversation.workspace_enabled {
                 return Err(atelier_files::Error::Disabled.into());
             }
-            let project = app.store.project(&own.owned).await?;
+            let project = app.store.project(own.owned.owned()).await?;
             workspace = workspace.for_programs(app.gate.own_files_policy(&project)?).await?;
         }
         Ok(Self {

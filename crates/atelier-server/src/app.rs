@@ -1,12 +1,12 @@
 //! The services that every handler works with.
 
-use crate::{Auth, Loads, McpHandler, OwnedConversation, ProjectHost, Settings};
+use crate::{Auth, Loads, McpHandler, ProjectHost, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
-use atelier_store::{NewAgent, SignIn, Store};
+use atelier_store::{NewAgent, OwnedConversation, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;

@@ -27,5 +27,5 @@ pub use auth::{
 pub use listen::{Listening, serve};
 pub use load::Loads;
 pub use openapi::document as openapi;
-pub use routes::mcp::{McpHandler, OwnedConversation, ProjectHost};
+pub use routes::mcp::{McpHandler, ProjectHost};
 pub use settings::Settings;

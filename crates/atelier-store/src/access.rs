@@ -1,7 +1,7 @@
-//! The right to act on a project, as a value.
+//! Access to a project and to what belongs to it, as values.
 
 use crate::{Result, rows::corrupt};
-use atelier_core::{ProjectId, Tenant, UserId};
+use atelier_core::{AgentId, ConversationId, ProjectId, Tenant, UserId};
 use std::ops::Deref;
 use uuid::Uuid;
 
@@ -31,5 +31,50 @@ impl Owned {
     pub(crate) fn from_row((project, owner, tenant): (Uuid, Uuid, String)) -> Result<Self> {
         let tenant = corrupt(Tenant::try_from(tenant))?;
         Ok(Self(ProjectOwner { project: ProjectId(project), owner: UserId(owner), tenant }))
+    }
+}
+
+/// The right to act on one conversation. The store alone makes one: for a conversation that it has
+/// found in a project that somebody may act on, or for its own work on rows that it has read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedConversation {
+    owned: Owned,
+    id: ConversationId,
+}
+
+impl OwnedConversation {
+    pub(crate) fn new(owned: Owned, id: ConversationId) -> Self {
+        Self { owned, id }
+    }
+
+    pub fn id(&self) -> ConversationId {
+        self.id
+    }
+
+    /// The right to act on the project of the conversation.
+    pub fn owned(&self) -> &Owned {
+        &self.owned
+    }
+}
+
+/// The right to act on what one agent remembers. The store alone makes one: for an agent that it
+/// has found in a project that somebody may act on, or for its own work on a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnedAgent {
+    id: AgentId,
+    owner: UserId,
+}
+
+impl OwnedAgent {
+    pub(crate) fn new(id: AgentId, owner: UserId) -> Self {
+        Self { id, owner }
+    }
+
+    pub fn id(self) -> AgentId {
+        self.id
+    }
+
+    pub(crate) fn owner(self) -> UserId {
+        self.owner
     }
 }

@@ -1,7 +1,7 @@
 //! Agents of a project.
 
 use crate::{
-    Error, NewAgent, Owned, Result, Store, Tx,
+    Error, NewAgent, Owned, OwnedAgent, Result, Store, Tx,
     collections::{create_collections, mark_collections_gone},
     db::on,
     feed::Wakeup,
@@ -10,11 +10,10 @@ use crate::{
     tasks::{StoppedTask, stop_queue},
 };
 use atelier_core::{
-    Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, TaskFailure, UserId,
-    agent::STARTER_PREFIX,
+    Agent, AgentId, AgentName, AgentStatus, Event, Invalid, PartialAgentConfig, ProjectId,
+    TaskFailure, TaskFailureCode, UserId, agent::STARTER_PREFIX,
 };
 use chrono::{DateTime, Utc};
-use serde_json::{Map, Value};
 use std::convert::Infallible;
 use uuid::Uuid;
 
@@ -36,7 +35,7 @@ impl std::str::FromStr for AgentRef {
 #[derive(Debug, Default)]
 pub struct AgentChanges {
     pub name: Option<AgentName>,
-    pub config: Option<Map<String, Value>>,
+    pub config: Option<PartialAgentConfig>,
 }
 
 type AgentRow = (Uuid, Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
@@ -132,7 +131,8 @@ impl Store {
         Ok((rows.into_iter().map(read_agent).collect::<Result<_>>()?, total))
     }
 
-    pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<Agent> {
+    /// An agent of a project, with the right to act on what it remembers.
+    pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<(OwnedAgent, Agent)> {
         let mut conn = self.db.connect().await?;
         let row: Option<AgentRow> = match wanted {
             AgentRef::Id(id) => on!(&mut conn, |c| {
@@ -161,7 +161,8 @@ impl Store {
             .await
             }),
         }?;
-        read_agent(row.ok_or(Error::NotFound)?)
+        let agent = read_agent(row.ok_or(Error::NotFound)?)?;
+        Ok((OwnedAgent::new(agent.id, owned.owner), agent))
     }
 
     pub async fn update_agent(
@@ -208,7 +209,7 @@ impl Store {
                 let (project, owner) = (owned.project, owned.owner);
                 let agent = lock_agent(tx, project, id).await?;
                 let why = TaskFailure::new(
-                    "agent_deleted",
+                    TaskFailureCode::AgentDeleted,
                     format!("the agent {} was deleted", agent.name),
                 );
                 let stopped = stop_queue(tx, &owned, id, &why).await?;

@@ -2,18 +2,19 @@
 //! that indexes them, and how full they are.
 
 use crate::{
-    Error, Owned, Result, Store, Tx,
+    Error, Owned, OwnedAgent, Result, Store, Tx,
     db::{Conn, on},
     feed::Wakeup,
     nodes::is_gone,
     rows::{
-        collections::{CollectionState, ensure_collection},
+        collections::{ensure_collection, read_state},
         from_json,
         interactions::delete_interactions,
     },
 };
 use atelier_core::{
-    Agent, AgentConfig, AgentId, Event, ProjectId, UserId, memory::collection_name,
+    Agent, AgentConfig, AgentId, Event, ProjectId, UserId,
+    memory::{CollectionState, collection_name},
 };
 use chrono::TimeDelta;
 use uuid::Uuid;
@@ -23,7 +24,9 @@ const LEASE: TimeDelta = TimeDelta::seconds(10);
 /// How many interactions of a deleted agent are removed in one transaction.
 const PURGE: i64 = 2000;
 
+/// A collection, as the store has found it. Other crates cannot make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Collection {
     pub agent: AgentId,
     pub project: ProjectId,
@@ -37,6 +40,13 @@ pub struct Collection {
     pub embedder: Option<String>,
     pub dimension: Option<i64>,
     pub total: i64,
+}
+
+impl Collection {
+    /// The right to act on what the agent remembers, for work on the index.
+    pub fn owned_agent(&self) -> OwnedAgent {
+        OwnedAgent::new(self.agent, self.owner)
+    }
 }
 
 /// How full a collection is.
@@ -67,7 +77,7 @@ fn read(
         project: ProjectId(project),
         owner: UserId(owner),
         name,
-        state: CollectionState::parse(&state)?,
+        state: read_state(&state)?,
         index,
         embedder,
         dimension,
@@ -158,7 +168,12 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    pub async fn collection(&self, agent: AgentId) -> Result<Collection> {
+    pub async fn collection(&self, agent: OwnedAgent) -> Result<Collection> {
+        self.collection_of(agent.id()).await
+    }
+
+    /// The collection of an agent, for the store's own work.
+    pub(crate) async fn collection_of(&self, agent: AgentId) -> Result<Collection> {
         let mut conn = self.db.connect().await?;
         let row: Option<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
@@ -273,15 +288,15 @@ impl Store {
     }
 
     /// Ends this node's lease on a collection, so that the next node need not wait.
-    pub async fn release_collection(&self, collection: &Collection) -> Result<()> {
-        let (agent, node) = (collection.agent, self.node());
-        self.write(collection.owner, move |tx| {
+    pub async fn release_collection(&self, agent: OwnedAgent) -> Result<()> {
+        let node = self.node();
+        self.write(agent.owner(), move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE memory_collections SET holder = NULL, lease_until = NULL
                      WHERE agent_id = $1 AND holder = $2"
                 )
-                .bind(agent.0)
+                .bind(agent.id().0)
                 .bind(node.0)
                 .execute(c)
                 .await
@@ -411,7 +426,8 @@ impl Store {
 
     /// Compares the size of a collection with its agent's `max_vectors`. At 80 % the owner is
     /// warned once.
-    pub async fn check_fullness(&self, agent: AgentId, owner: UserId) -> Result<Fullness> {
+    pub async fn check_fullness(&self, collection: &Collection) -> Result<Fullness> {
+        let (agent, owner) = (collection.agent, collection.owner);
         self.write(owner, move |tx| {
             Box::pin(async move {
                 type Row = (Uuid, i64, bool, String);
@@ -456,12 +472,12 @@ impl Store {
     }
 
     /// How often terms occur in a collection, as counted by the node that indexes it.
-    pub async fn frequencies(&self, agent: AgentId) -> Result<Option<Vec<u8>>> {
+    pub async fn frequencies(&self, agent: OwnedAgent) -> Result<Option<Vec<u8>>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Option<Vec<u8>>,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT frequencies FROM memory_collections WHERE agent_id = $1"
         )
-        .bind(agent.0)
+        .bind(agent.id().0)
         .fetch_optional(c)
         .await)?;
         Ok(row.and_then(|(bytes,)| bytes))

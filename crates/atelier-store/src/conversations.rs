@@ -1,7 +1,7 @@
 //! Conversations of a project.
 
 use crate::{
-    Error, Owned, Result, Store, Tx,
+    Error, Owned, OwnedConversation, Result, Store, Tx,
     db::on,
     file_upkeep::forget_files,
     gate::end_session,
@@ -106,8 +106,12 @@ impl Store {
         .await
     }
 
-    /// A conversation of a project.
-    pub async fn conversation(&self, owned: &Owned, id: ConversationId) -> Result<Conversation> {
+    /// A conversation of a project, with the right to act on it.
+    pub async fn conversation(
+        &self,
+        owned: &Owned,
+        id: ConversationId,
+    ) -> Result<(OwnedConversation, Conversation)> {
         let mut conn = self.db.connect().await?;
         let row: Option<ConversationRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
@@ -118,17 +122,30 @@ impl Store {
         .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
-        read_conversation(row.ok_or(Error::NotFound)?)
+        let conversation = read_conversation(row.ok_or(Error::NotFound)?)?;
+        Ok((OwnedConversation::new(owned.clone(), id), conversation))
     }
 
-    /// The project that a user's conversation belongs to. Somebody else's conversation is not
-    /// found.
+    /// A user's own conversation. Somebody else's conversation is not found.
     pub async fn owned_conversation(
         &self,
         user: UserId,
         tenant: &Tenant,
         id: ConversationId,
-    ) -> Result<Owned> {
+    ) -> Result<OwnedConversation> {
+        let found = self.conversation_for_upkeep(id).await?;
+        let is_theirs = |found: &OwnedConversation| {
+            found.owned().owner == user && found.owned().tenant == *tenant
+        };
+        found.filter(is_theirs).ok_or(Error::NotFound)
+    }
+
+    /// A conversation, whoever owns it, for the server's own background work; `None` if it does not
+    /// exist.
+    pub async fn conversation_for_upkeep(
+        &self,
+        id: ConversationId,
+    ) -> Result<Option<OwnedConversation>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1"
@@ -136,12 +153,7 @@ impl Store {
         .bind(id.0)
         .fetch_optional(c)
         .await)?;
-        let found = Owned::from_row(row.ok_or(Error::NotFound)?)?;
-        if found.owner == user && found.tenant == *tenant {
-            Ok(found)
-        } else {
-            Err(Error::NotFound)
-        }
+        row.map(|row| Ok(OwnedConversation::new(Owned::from_row(row)?, id))).transpose()
     }
 
     /// The user's conversations, in one project or in all, newest first.

@@ -224,15 +224,4 @@ impl Store {
         })
         .await
     }
-
-    /// Whether a conversation exists.
-    pub async fn conversation_exists(&self, conversation: ConversationId) -> Result<bool> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(i32,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM conversations WHERE id = $1")
-                .bind(conversation.0)
-                .fetch_optional(c)
-                .await)?;
-        Ok(row.is_some())
-    }
 }

@@ -1,7 +1,7 @@
 //! Uploads in parts. Each part is an object of its own until the upload is completed.
 
 use crate::{
-    Error, Owned, Result, Store, Tx,
+    Error, Owned, OwnedConversation, Result, Store, Tx,
     conversations::lock_conversation,
     db::on,
     file_upkeep::remove_later,
@@ -105,7 +105,7 @@ impl Store {
     /// An upload and its parts, in order.
     pub async fn upload(
         &self,
-        conversation: ConversationId,
+        conversation: &OwnedConversation,
         id: UploadId,
     ) -> Result<(Upload, Vec<Part>)> {
         let mut conn = self.db.connect().await?;
@@ -113,7 +113,7 @@ impl Store {
             "SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2"
         )
         .bind(id.0)
-        .bind(conversation.0)
+        .bind(conversation.id().0)
         .fetch_optional(c)
         .await)?;
         let (record,) = row.ok_or(Error::NotFound)?;
@@ -218,13 +218,13 @@ impl Store {
     }
 
     /// Keys of the parts of a conversation's uploads.
-    pub async fn part_keys(&self, conversation: ConversationId) -> Result<Vec<String>> {
+    pub async fn part_keys(&self, conversation: &OwnedConversation) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
              WHERE u.conversation_id = $1"
         )
-        .bind(conversation.0)
+        .bind(conversation.id().0)
         .fetch_all(c)
         .await)?;
         Ok(rows.into_iter().map(|(key,)| key).collect())

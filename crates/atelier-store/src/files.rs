@@ -1,8 +1,8 @@
 //! Reads of the files of conversations, their versions, and the objects that hold their content.
 
 use crate::{
-    Error, Result, Store,
-    db::on,
+    Error, OwnedConversation, Result, StaleCopy, Store,
+    db::{Conn, on},
     rows::{corrupt, from_name},
 };
 use atelier_core::{
@@ -66,17 +66,50 @@ fn read_version(row: VersionRow) -> Result<FileVersion> {
     })
 }
 
+async fn file_at(
+    conn: &mut Conn,
+    conversation: ConversationId,
+    path: &FilePath,
+) -> Result<Option<ConversationFile>> {
+    on!(conn, |c| {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM conversation_files
+             WHERE conversation_id = $1 AND file_path = $2 AND status = 'active'"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let row = row.bind(conversation.0).bind(path.as_str()).fetch_optional(c).await?;
+        row.as_ref().map(read_file).transpose()
+    })
+}
+
+async fn blob_key(
+    conn: &mut Conn,
+    conversation: ConversationId,
+    checksum: &str,
+) -> Result<Option<String>> {
+    let row: Option<(String,)> = on!(conn, |c| sqlx::query_as(
+        "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
+    )
+    .bind(conversation.0)
+    .bind(checksum)
+    .fetch_optional(c)
+    .await)?;
+    Ok(row.map(|(key,)| key))
+}
+
 impl Store {
     /// The files of a conversation that are not deleted, by path.
-    pub async fn files(&self, conversation: ConversationId) -> Result<Vec<ConversationFile>> {
+    pub async fn files(&self, conversation: &OwnedConversation) -> Result<Vec<ConversationFile>> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
                  'active'"
             );
-            let rows =
-                sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
+            let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(conversation.id().0)
+                .fetch_all(c)
+                .await?;
             let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
             let mut files = files?;
             // Sorted here, because each database orders text in its own way.
@@ -86,19 +119,27 @@ impl Store {
     }
 
     /// A file that is not deleted.
-    pub async fn file(&self, conversation: ConversationId, id: FileId) -> Result<ConversationFile> {
+    pub async fn file(
+        &self,
+        conversation: &OwnedConversation,
+        id: FileId,
+    ) -> Result<ConversationFile> {
         let file = self.any_file(conversation, id).await?;
         if file.status == FileStatus::Active { Ok(file) } else { Err(Error::NotFound) }
     }
 
-    async fn any_file(&self, conversation: ConversationId, id: FileId) -> Result<ConversationFile> {
+    async fn any_file(
+        &self,
+        conversation: &OwnedConversation,
+        id: FileId,
+    ) -> Result<ConversationFile> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2"
             );
             let row = sqlx::query(sqlx::AssertSqlSafe(sql));
-            let row = row.bind(id.0).bind(conversation.0).fetch_optional(c).await?;
+            let row = row.bind(id.0).bind(conversation.id().0).fetch_optional(c).await?;
             read_file(&row.ok_or(Error::NotFound)?)
         })
     }
@@ -106,46 +147,62 @@ impl Store {
     /// The file at a path, if there is one.
     pub async fn file_at(
         &self,
-        conversation: ConversationId,
+        conversation: &OwnedConversation,
         path: &FilePath,
     ) -> Result<Option<ConversationFile>> {
+        file_at(&mut self.db.connect().await?, conversation.id(), path).await
+    }
+
+    /// The file that an outdated copy is of, and the key of the object with its content. Either may
+    /// be gone by now.
+    pub async fn content_to_copy(
+        &self,
+        stale: &StaleCopy,
+    ) -> Result<Option<(ConversationFile, Option<String>)>> {
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files
-                 WHERE conversation_id = $1 AND file_path = $2 AND status = 'active'"
-            );
-            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
-            let row = row.bind(conversation.0).bind(path.as_str()).fetch_optional(c).await?;
-            row.as_ref().map(read_file).transpose()
-        })
+        let Some(file) = file_at(&mut conn, stale.conversation, &stale.path).await? else {
+            return Ok(None);
+        };
+        let key = blob_key(&mut conn, stale.conversation, &file.checksum).await?;
+        Ok(Some((file, key)))
     }
 
     /// Every version of a file, the newest first.
-    pub async fn file_versions(&self, file: &ConversationFile) -> Result<Vec<FileVersion>> {
+    pub async fn file_versions(
+        &self,
+        conversation: &OwnedConversation,
+        file: FileId,
+    ) -> Result<Vec<FileVersion>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<VersionRow> = on!(&mut conn, |c| {
             sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
              created_at
-             FROM file_versions WHERE file_id = $1 ORDER BY version DESC"
+             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 ORDER BY version DESC"
         )
-        .bind(file.file_id.0)
+        .bind(conversation.id().0)
+        .bind(file.0)
         .fetch_all(c)
         .await
         })?;
         rows.into_iter().map(read_version).collect()
     }
 
-    pub async fn file_version(&self, file: &ConversationFile, version: i64) -> Result<FileVersion> {
+    pub async fn file_version(
+        &self,
+        conversation: &OwnedConversation,
+        file: FileId,
+        version: i64,
+    ) -> Result<FileVersion> {
         let mut conn = self.db.connect().await?;
         let row: Option<VersionRow> = on!(&mut conn, |c| {
             sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
              created_at
-             FROM file_versions WHERE file_id = $1 AND version = $2"
+             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 AND version = $3"
         )
-        .bind(file.file_id.0)
+        .bind(conversation.id().0)
+        .bind(file.0)
         .bind(version)
         .fetch_optional(c)
         .await
@@ -156,27 +213,22 @@ impl Store {
     /// The key of the object that holds this content, if the conversation has it.
     pub async fn blob_key(
         &self,
-        conversation: ConversationId,
+        conversation: &OwnedConversation,
         checksum: &str,
     ) -> Result<Option<String>> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
-        )
-        .bind(conversation.0)
-        .bind(checksum)
-        .fetch_optional(c)
-        .await)?;
-        Ok(row.map(|(key,)| key))
+        blob_key(&mut self.db.connect().await?, conversation.id(), checksum).await
     }
 
     /// All content of a conversation: checksums with the keys of their objects.
-    pub async fn blob_keys(&self, conversation: ConversationId) -> Result<Vec<(String, String)>> {
+    pub async fn blob_keys(
+        &self,
+        conversation: &OwnedConversation,
+    ) -> Result<Vec<(String, String)>> {
         let mut conn = self.db.connect().await?;
         Ok(on!(&mut conn, |c| sqlx::query_as(
             "SELECT checksum, object_key FROM file_blobs WHERE conversation_id = $1"
         )
-        .bind(conversation.0)
+        .bind(conversation.id().0)
         .fetch_all(c)
         .await)?)
     }

@@ -1,7 +1,7 @@
 //! The interactions that agents remember.
 
 use crate::{
-    Error, Owned, Result, Store,
+    Error, Owned, OwnedAgent, Result, Store,
     db::{Conn, on},
     feed::Wakeup,
     outbox::{StoredVector, read_vector},
@@ -14,9 +14,7 @@ use crate::{
         },
     },
 };
-use atelier_core::{
-    AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction, UserId,
-};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -149,14 +147,14 @@ impl Store {
         .await
     }
 
-    pub async fn interaction(&self, agent: AgentId, id: InteractionId) -> Result<Interaction> {
+    pub async fn interaction(&self, agent: OwnedAgent, id: InteractionId) -> Result<Interaction> {
         self.interactions(agent, &[id]).await?.pop().ok_or(Error::NotFound)
     }
 
     /// Those of the given interactions that exist, in any order.
     pub async fn interactions(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         ids: &[InteractionId],
     ) -> Result<Vec<Interaction>> {
         if ids.is_empty() {
@@ -169,7 +167,7 @@ impl Store {
                 columns!(),
                 " FROM interactions i WHERE i.agent_id = "
             ));
-            select.push_bind(agent.0).push(" AND i.id IN (");
+            select.push_bind(agent.id().0).push(" AND i.id IN (");
             let mut list = select.separated(", ");
             for id in ids {
                 list.push_bind(id.0);
@@ -183,7 +181,7 @@ impl Store {
     /// A page of the interactions that match a filter, oldest first.
     pub async fn interaction_page(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         filter: &Filter,
         after: Option<(i64, InteractionId)>,
         limit: i64,
@@ -220,12 +218,13 @@ impl Store {
             " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
         );
         let sql = if vectors { with } else { without };
-        let rows: Vec<Row> = on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent, filter)
-            .bind(at)
-            .bind(id)
-            .bind(limit)
-            .fetch_all(c)
-            .await)?;
+        let rows: Vec<Row> =
+            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent.id(), filter)
+                .bind(at)
+                .bind(id)
+                .bind(limit)
+                .fetch_all(c)
+                .await)?;
         let mut page = InteractionPage::default();
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
@@ -241,7 +240,7 @@ impl Store {
     }
 
     /// Statistics of the interactions that match a filter.
-    pub async fn interaction_totals(&self, agent: AgentId, filter: &Filter) -> Result<Totals> {
+    pub async fn interaction_totals(&self, agent: OwnedAgent, filter: &Filter) -> Result<Totals> {
         let rows = self.count_by(agent, filter, i64::MAX).await?;
         Ok(rows.into_iter().next().map(|(_, totals)| totals).unwrap_or_default())
     }
@@ -249,7 +248,7 @@ impl Store {
     /// Statistics for each period of `days` days that has interactions. Weeks begin on Monday.
     pub async fn interaction_history(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         filter: &Filter,
         days: i64,
     ) -> Result<Vec<Bucket>> {
@@ -263,7 +262,7 @@ impl Store {
 
     async fn count_by(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         filter: &Filter,
         days: i64,
     ) -> Result<BTreeMap<i64, Totals>> {
@@ -278,7 +277,7 @@ impl Store {
                 matching!(),
                 " GROUP BY 1, 2, 3"
             )),
-                agent,
+                agent.id(),
                 filter
             )
             .bind(days_since_start(days))
@@ -303,12 +302,12 @@ impl Store {
     /// them later; until then a search that finds them in the index does not show them.
     pub async fn remove_interactions(
         &self,
-        owner: UserId,
-        agent: AgentId,
+        agent: OwnedAgent,
         what: &Removal,
         limit: i64,
     ) -> Result<u64> {
         let what = what.clone();
+        let (agent, owner) = (agent.id(), agent.owner());
         self.write(owner, move |tx| {
             Box::pin(async move {
                 let rows = interactions_to_remove(&mut tx.conn, agent, &what, limit).await?;

@@ -55,7 +55,7 @@ mod tasks;
 mod text_search;
 mod writer;
 
-pub use access::{Owned, ProjectOwner};
+pub use access::{Owned, OwnedAgent, OwnedConversation, ProjectOwner};
 pub use agents::{AgentChanges, AgentRef};
 pub use clients::{CLIENT_LEASE, Disconnect};
 pub use collections::{Collection, Fullness};
@@ -78,7 +78,7 @@ pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
 pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
-pub use rows::{collections::CollectionState, interactions::AddedInteractions};
+pub use rows::interactions::AddedInteractions;
 pub use sessions::{Revocations, Session};
 pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,

@@ -252,7 +252,7 @@ impl Store {
     /// Has the collections of changed interactions rebuilt.
     async fn rebuild_collections(&self, mut position: Position) -> Result<()> {
         for agent in std::mem::take(&mut position.changed) {
-            match self.collection(agent).await {
+            match self.collection_of(agent).await {
                 Ok(collection) => self.rebuild_collection(&collection).await?,
                 // The agent was deleted meanwhile.
                 Err(Error::NotFound) => {}

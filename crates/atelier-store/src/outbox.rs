@@ -5,14 +5,14 @@
 //! processed twice, late, or after other lines of the same interaction.
 
 use crate::{
-    Error, Result, Store,
+    Error, OwnedAgent, Result, Store,
     collections::Collection,
     db::on,
     feed::Wakeup,
     interactions::read_interaction,
     rows::interactions::{insert_outbox, write_vectors},
 };
-use atelier_core::{AgentId, Interaction, InteractionId};
+use atelier_core::{Interaction, InteractionId};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -59,7 +59,7 @@ impl Store {
     /// last line that they cover.
     pub async fn index_changes(
         &self,
-        agent: AgentId,
+        collection: &Collection,
         after: i64,
         limit: i64,
     ) -> Result<(Vec<IndexChange>, i64)> {
@@ -88,7 +88,7 @@ impl Store {
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
              WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3",
             )
-            .bind(agent.0)
+            .bind(collection.agent.0)
             .bind(after)
             .bind(limit)
             .fetch_all(c)
@@ -218,7 +218,7 @@ impl Store {
     /// Whether any of these interactions is in a line of the outbox after `indexed`.
     pub async fn has_unindexed(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         indexed: i64,
         ids: &[InteractionId],
     ) -> Result<bool> {
@@ -228,7 +228,7 @@ impl Store {
                 let mut select =
                     sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
                 select
-                    .push_bind(agent.0)
+                    .push_bind(agent.id().0)
                     .push(" AND seq > ")
                     .push_bind(indexed)
                     .push(" AND id IN (");
@@ -249,7 +249,7 @@ impl Store {
     /// The first interactions in lines of the outbox after `indexed`, at most `limit`.
     pub async fn first_unindexed(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         indexed: i64,
         limit: i64,
     ) -> Result<Vec<InteractionId>> {
@@ -258,7 +258,7 @@ impl Store {
             sqlx::query_as(
             "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
         )
-        .bind(agent.0)
+        .bind(agent.id().0)
         .bind(indexed)
         .bind(limit)
         .fetch_all(c)
@@ -268,12 +268,12 @@ impl Store {
     }
 
     /// How many lines of the outbox come after `indexed`.
-    pub async fn count_unindexed(&self, agent: AgentId, indexed: i64) -> Result<u64> {
+    pub async fn count_unindexed(&self, agent: OwnedAgent, indexed: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
         let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
             "SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2"
         )
-        .bind(agent.0)
+        .bind(agent.id().0)
         .bind(indexed)
         .fetch_one(c)
         .await)?;

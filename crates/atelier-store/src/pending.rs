@@ -129,7 +129,7 @@ impl CommitRows {
     }
 
     /// Writes the interactions. The index is woken if any of them is new.
-    pub(crate) async fn write_interactions(&mut self, conn: &mut Conn) -> crate::Result<()> {
+    pub(crate) async fn write(&mut self, conn: &mut Conn) -> crate::Result<()> {
         let interactions = std::mem::take(&mut self.interactions);
         if write_interactions(conn, interactions).await?.new > 0 {
             self.wakeups.push(Wakeup::Memory);

@@ -13,7 +13,8 @@ use crate::{
 };
 use atelier_core::{
     AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan,
-    PlanId, PlanStatus, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
+    PlanId, PlanStatus, ProjectId, Task, TaskFailure, TaskFailureCode, TaskId, TaskKind,
+    TaskStatus, Usage, UserId,
     plan::{ProposedTask, advance, fail_dependants, order},
     remembered::KnownSecrets,
     task::Step,
@@ -503,7 +504,8 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
     save_plan(tx, &plan).await?;
     tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan });
     for mut other in others.into_iter().filter(|other| other.id != task.id) {
-        if other.error.as_ref().is_some_and(|error| error.code == "dependency_failed") {
+        if other.error.as_ref().is_some_and(|error| error.code == TaskFailureCode::DependencyFailed)
+        {
             other.status = TaskStatus::Waiting;
             (other.error, other.completed_at) = (None, None);
             save_task(tx, &other).await?;
@@ -515,7 +517,8 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
             && !other.status.is_settled()
         {
             other.status = TaskStatus::Cancelled;
-            other.error = Some(TaskFailure::new("outdated", "a task of the plan was resumed"));
+            other.error =
+                Some(TaskFailure::new(TaskFailureCode::Outdated, "a task of the plan was resumed"));
             other.completed_at = Some(now());
             save_task(tx, &other).await?;
             tx.emit(owned.project, owned.owner, &Event::TaskCancelled { task: other.for_event() });

@@ -1,11 +1,11 @@
 //! The store's own full-text search, for when the vector index is not available.
 
 use crate::{
-    Result, Store,
+    OwnedAgent, Result, Store,
     db::{Conn, on},
     interactions::{bind_filter, matching},
 };
-use atelier_core::{AgentId, Filter, InteractionId, terms::terms};
+use atelier_core::{Filter, InteractionId, terms::terms};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ impl Store {
     /// of different searches cannot be compared.
     pub async fn search_text(
         &self,
-        agent: AgentId,
+        agent: OwnedAgent,
         text: &str,
         filter: &Filter,
         limit: i64,
@@ -53,7 +53,7 @@ impl Store {
         let (sql, asked) = match conn {
             Conn::Lite(_) => {
                 let any: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                let agent = agent.0.simple();
+                let agent = agent.id().0.simple();
                 (IN_SQLITE, format!("agent:\"{agent}\" AND terms:({})", any.join(" OR ")))
             }
             Conn::Pg(_) => {
@@ -73,7 +73,7 @@ impl Store {
             }
         };
         let rows: Vec<(Uuid, f64)> =
-            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent, filter)
+            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent.id(), filter)
                 .bind(&asked)
                 .bind(limit)
                 .fetch_all(c)
@@ -98,7 +98,7 @@ mod tests {
         let explain = format!("EXPLAIN QUERY PLAN {IN_SQLITE}");
         let query = sqlx::query_as(sqlx::AssertSqlSafe(explain));
         let plan: Vec<(i64, i64, i64, String)> =
-            bind_filter!(query, AgentId(Uuid::nil()), &Filter::default())
+            bind_filter!(query, atelier_core::AgentId(Uuid::nil()), &Filter::default())
                 .bind("terms:word")
                 .bind(10i64)
                 .fetch_all(&mut *conn)

@@ -480,7 +480,7 @@ async fn commit(
     mut at_commit: CommitRows,
     node: NodeId,
 ) -> Result<Committed, sqlx::Error> {
-    at_commit.write_interactions(&mut tx.conn).await.map_err(|error| match error {
+    at_commit.write(&mut tx.conn).await.map_err(|error| match error {
         Error::Sql(error) => error,
         other => sqlx::Error::Protocol(other.to_string()),
     })?;

@@ -243,7 +243,9 @@ async fn only_the_owner_and_administrators_of_the_tenant_get_access(
         let refused = store.owned_by_or_in(stranger, administered, project.id).await;
         assert!(matches!(refused, Err(Error::NotFound)));
     }
-    assert_eq!(store.owned_conversation(owner, &same, conversation).await.unwrap(), owned);
+    let own = store.owned_conversation(owner, &same, conversation).await.unwrap();
+    assert_eq!((own.owned(), own.id()), (&owned, conversation));
+    assert_eq!(store.conversation(&owned, conversation).await.unwrap().0, own);
     for (user, tenant) in [(stranger, &same), (owner, &other)] {
         let refused = store.owned_conversation(user, tenant, conversation).await;
         assert!(matches!(refused, Err(Error::NotFound)));

@@ -7,7 +7,7 @@
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
     CallId, TokenId,
-    gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall},
+    gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall, ToolOutcome},
     policy::catalog::catalog,
 };
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
@@ -108,13 +108,9 @@ impl Projects {
 
 fn outcome(call: &GatedCall) -> Outcome {
     match (call.status, &call.result) {
-        (CallStatus::Completed, Some(result)) => Outcome::success(text(call, result)),
-        // The output of a command that failed is useful as well.
-        (CallStatus::Failed, Some(result)) if result.get("stdout").is_some() => {
-            Outcome::failure(result.to_string())
-        }
-        (CallStatus::Failed, Some(result)) => {
-            Outcome::error(result["error"].as_str().unwrap_or("the tool failed"))
+        (CallStatus::Completed, Some(result)) => Outcome::success(text(result)),
+        (CallStatus::Failed, Some(result)) if result.has_command_output() => {
+            Outcome::failure(result.to_json())
         }
         (status, _) => match &call.error {
             Some(error) => Outcome::error(&error.detail),
@@ -124,10 +120,6 @@ fn outcome(call: &GatedCall) -> Outcome {
 }
 
 /// The content of a text file unchanged; everything else as the tool's JSON.
-fn text(call: &GatedCall, result: &Value) -> String {
-    let is_text = call.tool_name == "read_file" && result["encoding"] != "base64";
-    match result["content"].as_str().filter(|_| is_text) {
-        Some(content) => content.to_owned(),
-        None => result.to_string(),
-    }
+fn text(result: &ToolOutcome) -> String {
+    result.text().map_or_else(|| result.to_json(), str::to_owned)
 }

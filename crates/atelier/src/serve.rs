@@ -12,7 +12,9 @@ use anyhow::{Context, Result};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
-use atelier_runtime::{AgentServices, Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
+use atelier_runtime::{
+    AgentServices, Bus, Gate, ModelKeys, OwnFiles, Settings as RuntimeSettings, Spaces,
+};
 use atelier_server::{App, Auth, Listening, Loads, LocalKey, Services};
 use atelier_store::Store;
 use chrono::Utc;
@@ -204,11 +206,10 @@ async fn build_app(
         stop: stop.clone(),
     };
     let projects = Projects { gate: gate.clone(), mounts: mounts.clone() };
+    let own_files = OwnFiles { files: files.clone(), gate: gate.clone() };
     let conversations = Conversations {
         store: store.clone(),
-        files: files.clone(),
-        gate: gate.clone(),
-        changes: config.work.own_files,
+        own_files: own_files.clone(),
         tasks: tasks.clone(),
         mounts,
     };
@@ -219,7 +220,7 @@ async fn build_app(
         memory: memory.clone(),
         models: models.clone(),
         keys: model_keys.clone(),
-        files: files.clone(),
+        own_files,
         settings: config.work.clone(),
     });
     Ok(App::new(Services {

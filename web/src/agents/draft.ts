@@ -1,4 +1,4 @@
-import type { Agent, AgentChanges, AgentConfig } from "../api/calls";
+import type { Agent, AgentConfig, NewAgent, PartialAgentConfig } from "../api/calls";
 import { parseObject, showObject } from "../ui/JsonField.svelte";
 import { readMetadata, writeMetadata } from "./metadata";
 
@@ -56,9 +56,9 @@ export function lines(text: string): string[] {
 }
 
 /** Only the fields that the user changed, so that saving does not overwrite other people's changes. */
-export function changes(before: Draft, after: Draft): AgentChanges {
+export function changes(before: Draft, after: Draft): Partial<NewAgent> {
   const differs = (field: keyof Draft) => before[field] !== after[field];
-  const config: Partial<AgentConfig> = {};
+  const config: PartialAgentConfig = {};
   if (differs("system_prompt")) config.system_prompt = after.system_prompt;
   if (differs("model")) config.model = after.model.trim();
   for (const field of ["temperature", "max_tokens", "concurrency_limit", "max_vectors"] as const) {

@@ -16,6 +16,9 @@ export type ProjectChanges = Schemas["ProjectChanges"];
 export type WorkspaceKind = Schemas["WorkspaceKind"];
 export type Agent = Schemas["Agent"];
 export type AgentConfig = Schemas["AgentConfig"];
+export type NewAgent = Schemas["NewAgent"];
+export type AgentChanges = Schemas["AgentUpdate"];
+export type PartialAgentConfig = Schemas["PartialAgentConfig"];
 export type WorkerSpace = Schemas["WorkerSpace"];
 export type Status = Schemas["Status"];
 export type CloseReason = Schemas["CloseReason"];
@@ -23,9 +26,11 @@ export type Event = Schemas["Event"];
 export type ToolCall = Schemas["ToolCall"];
 export type CallStatus = Schemas["CallStatus"];
 export type Decision = Schemas["Decision"];
+export type Audit = Schemas["Audit"];
 export type Grant = Schemas["Grant"];
 export type GrantScope = Schemas["GrantScope"];
 export type Client = Schemas["ConnectedClient"];
+export type Isolation = Schemas["ReportedIsolation"];
 export type Conversation = Schemas["Conversation"];
 export type Message = Schemas["Message"];
 export type Task = Schemas["Task"];
@@ -37,30 +42,6 @@ export type PlanDetails = Schemas["PlanDetails"];
 export type PlanStatus = Schemas["PlanStatus"];
 export type ProposedTask = Schemas["ProposedTask"];
 export type QueueReport = Schemas["QueueReport"];
-
-/** One entry of the audit. */
-export interface Audit {
-  /** Null if a permission was withdrawn. */
-  tool_id: string | null;
-  approval_id: string | null;
-  decision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
-  /** Null if time or a permission decided. */
-  by: string | null;
-  /** The program that was used. */
-  via: string | null;
-  digest: string | null;
-  grant_id: string | null;
-  at: string;
-}
-
-/**
- * Absent fields stay as they are, or get their default. The generated types have every field of `config` that has a
- * default, which is right for answers only.
- */
-export interface AgentChanges {
-  name?: string;
-  config?: Partial<AgentConfig>;
-}
 
 export const alive = () => request("GET", "/health");
 
@@ -96,15 +77,12 @@ export const agents = (project: string) =>
     });
     return { items: agents, total };
   });
-export const createAgent = (project: string, body: AgentChanges & { name: string }) =>
-  request("POST", "/my/projects/{project}/agents", {
-    path: { project },
-    body: body as Schemas["NewAgent"],
-  });
+export const createAgent = (project: string, body: NewAgent) =>
+  request("POST", "/my/projects/{project}/agents", { path: { project }, body });
 export const updateAgent = (project: string, agent: string, body: AgentChanges) =>
   request("PUT", "/my/projects/{project}/agents/{agent}", {
     path: { project, agent },
-    body: body as Schemas["AgentUpdate"],
+    body,
   });
 export const deleteAgent = (project: string, agent: string) =>
   request("DELETE", "/my/projects/{project}/agents/{agent}", { path: { project, agent } });
@@ -154,7 +132,7 @@ export const audit = (project: string, limit: number, offset: number) =>
   request("GET", "/my/projects/{project}/audit", {
     path: { project },
     query: { limit, offset },
-  }).then((list) => list.audit as unknown as Audit[]);
+  }).then((list) => list.audit);
 export const clients = (project: string) =>
   request("GET", "/my/projects/{project}/clients", { path: { project } }).then(
     (list) => list.clients,

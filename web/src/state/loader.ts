@@ -6,6 +6,7 @@ export class Loader {
   #load: () => Promise<void>;
   #running: Promise<void> | null = null;
   #again = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(load: () => Promise<void>) {
     this.#load = load;
@@ -17,9 +18,21 @@ export class Loader {
 
   /** Loads now or, if a load is under way, once more after it. Resolves when nothing is left to load. */
   load(): Promise<void> {
+    this.cancel();
     this.#again = true;
     this.#running ??= this.#run();
     return this.#running;
+  }
+
+  /** Loads after a while. Further requests until then need no load of their own. */
+  loadSoon(delayMs: number): void {
+    this.#timer ??= setTimeout(() => void this.load(), delayMs);
+  }
+
+  /** Forgets the load that was to start after a while. */
+  cancel(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 
   /** Waits for the load under way; starts one if there is none. */

@@ -1,4 +1,5 @@
 import * as api from "../api/calls";
+import { Loader } from "./loader";
 import { isNewer } from "./time";
 
 /** The minimum time between two requests: each counts as use of the worker space. */
@@ -13,20 +14,14 @@ export class OpenWorkerSpace {
   closed = $state.raw<{ reason: api.CloseReason; at: string } | null>(null);
   error = $state.raw<unknown>(null);
   readonly project: string;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #loader = new Loader(() => this.#load());
 
   constructor(project: string) {
     this.project = project;
   }
 
-  async load(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    try {
-      this.#show(await api.workerSpace(this.project));
-    } catch (error) {
-      this.error = error;
-    }
+  load(): Promise<void> {
+    return this.#loader.load();
   }
 
   async reset(): Promise<void> {
@@ -47,27 +42,33 @@ export class OpenWorkerSpace {
 
   /** Handles the event that a new worker space is ready. */
   ready(at: string): void {
-    if (this.closed && isNewer(at, this.closed.at)) this.#lookSoon();
+    if (this.closed && isNewer(at, this.closed.at)) this.#loadSoon();
   }
 
   /** Something changed that the report may show. */
   changed(): void {
-    if (this.report && !this.closed) this.#lookSoon();
+    if (this.report && !this.closed) this.#loadSoon();
   }
 
   /** The connection is back; the server may have been restarted. */
   resumed(): void {
-    if (!this.closed) this.#lookSoon();
+    if (!this.closed) this.#loadSoon();
   }
 
   cancel(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#loader.cancel();
   }
 
-  #lookSoon(): void {
-    const wait = Math.max(100, this.loadedAt + MIN_INTERVAL_MS - Date.now());
-    this.#timer ??= setTimeout(() => void this.load(), wait);
+  #loadSoon(): void {
+    this.#loader.loadSoon(Math.max(100, this.loadedAt + MIN_INTERVAL_MS - Date.now()));
+  }
+
+  async #load(): Promise<void> {
+    try {
+      this.#show(await api.workerSpace(this.project));
+    } catch (error) {
+      this.error = error;
+    }
   }
 
   #show(report: api.WorkerSpace): void {

@@ -68,8 +68,8 @@ impl Transcript {
     }
 
     /// Handles a piece of a message while the model is still writing it.
-    pub(crate) fn add_delta(&mut self, data: &str) {
-        let Ok(MessageDelta { task_id, text, .. }) = serde_json::from_str(data) else { return };
+    pub(crate) fn add_delta(&mut self, delta: MessageDelta) {
+        let MessageDelta { task_id, text, .. } = delta;
         if self.answering.contains(&task_id) {
             self.shown.push_str(&text);
             self.print_answer(&text);

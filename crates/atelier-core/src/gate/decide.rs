@@ -20,6 +20,7 @@ use crate::{
     policy::{
         Policy, RestrictionSource, Restrictions,
         call::ToolCall,
+        sandbox::unsandboxed,
         verdict::{Judgement, Verdict},
     },
 };
@@ -497,7 +498,7 @@ fn rate(
     let parsed = parsed.ok();
     let is_command = matches!(parsed, Some(ToolCall::ExecuteCommand(_)));
     if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {
-        let unsandboxed = unsandboxed_command(judgement.subject());
+        let unsandboxed = unsandboxed(&judgement);
         judgement = judgement.stricter(unsandboxed);
     }
     (parsed, judgement)
@@ -506,13 +507,6 @@ fn rate(
 /// Whether the machine can keep a command from writing and from the network.
 fn is_sandboxed(client: &Client) -> bool {
     client.isolation.enforces_read_only
-}
-
-/// An unsandboxed machine runs no command without a question. A permission for the class covers
-/// this command only, because the rule names the command.
-fn unsandboxed_command(command: &str) -> Judgement {
-    let reason = "The machine cannot sandbox commands, so every command needs approval.";
-    Judgement::new(Verdict::Medium, format!("{command} isolation"), reason)
 }
 
 /// Whether a call that was allowed earlier has to be asked about again. If so, the call takes over

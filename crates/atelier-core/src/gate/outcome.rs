@@ -22,6 +22,16 @@ pub struct ToolOutcome {
     pub failure: Option<OutcomeFailure>,
 }
 
+/// How `content` holds the bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContentEncoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// For pictures and other files that are not text.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
 /// Why a call did not do what it was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeFailure {
@@ -78,6 +88,28 @@ impl ToolOutcome {
         self.failure.as_ref().is_some_and(|failure| failure.code == FailureCode::Stale)
     }
 
+    /// The content of the file that the call read, in whatever encoding.
+    pub fn content(&self) -> Option<&str> {
+        self.fields.get("content")?.as_str()
+    }
+
+    /// The content of the text file that the call read; `None` if it read none, or only bytes.
+    pub fn text(&self) -> Option<&str> {
+        let encoding = ContentEncoding::deserialize(self.fields.get("encoding")?).ok()?;
+        self.content().filter(|_| encoding == ContentEncoding::Utf8)
+    }
+
+    /// Checksum of the whole file that the call has read or written.
+    pub fn checksum(&self) -> Option<&str> {
+        self.fields.get("checksum")?.as_str()
+    }
+
+    /// Whether the outcome holds the output of a command, which is useful even if the command
+    /// failed.
+    pub fn has_command_output(&self) -> bool {
+        self.fields.contains_key("stdout")
+    }
+
     /// The rating of a machine that did not run the call because it rates it higher than what was
     /// approved.
     pub fn higher_rating(&self) -> Option<CallRating> {
@@ -90,6 +122,15 @@ impl ToolOutcome {
             class: refusal.class.clone(),
             network: refusal.network,
         })
+    }
+
+    /// The outcome as JSON, for models.
+    pub fn to_json(&self) -> String {
+        self.to_value().to_string()
+    }
+
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.clone().into_map())
     }
 
     /// The flat object that is sent. It does not copy the fields.
@@ -156,6 +197,45 @@ impl Serialize for ToolOutcome {
 impl<'de> Deserialize<'de> for ToolOutcome {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Map::deserialize(deserializer)?.into())
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for ToolOutcome {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::{
+            ToSchema,
+            openapi::{ObjectBuilder, Ref, schema::AdditionalProperties, schema::Type},
+        };
+        let text =
+            |about: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(about));
+        let flag =
+            |about: &str| ObjectBuilder::new().schema_type(Type::Boolean).description(Some(about));
+        ObjectBuilder::new()
+            .description(Some(
+                "The outcome of a tool call: `success`, the tool's own fields such as `content` or \
+                 `stdout` and, if the call failed, why.",
+            ))
+            .property("success", flag("Whether the call did what it was asked to do."))
+            .required("success")
+            .property("error", text("Why the call failed, for people and models."))
+            .property("code", Ref::from_schema_name(FailureCode::name()))
+            .property("verdict", Ref::from_schema_name(Verdict::name()))
+            .property("rule", text("The rule of the policy that refused the call."))
+            .property("network", flag("Whether a command uses the network."))
+            .additional_properties(Some(AdditionalProperties::FreeForm(true)))
+            .into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for ToolOutcome {
+    fn schemas(
+        schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>,
+    ) {
+        use utoipa::PartialSchema;
+        schemas.push((FailureCode::name().into_owned(), FailureCode::schema()));
+        schemas.push((Verdict::name().into_owned(), Verdict::schema()));
     }
 }
 
@@ -252,6 +332,22 @@ mod tests {
         ] {
             assert_eq!(read(incomplete.clone()).higher_rating(), None, "{incomplete}");
         }
+    }
+
+    #[test]
+    fn only_text_is_text() {
+        let read_file = |encoding: Value| {
+            read(json!({"success": true, "content": "x", "encoding": encoding, "checksum": "1"}))
+        };
+        assert_eq!(read_file(json!("utf-8")).text(), Some("x"));
+        for encoding in [json!("base64"), json!("a new one"), json!(null), json!(1)] {
+            assert_eq!(read_file(encoding.clone()).text(), None, "{encoding}");
+        }
+        assert_eq!(read(json!({"success": true, "content": "x"})).text(), None);
+        assert_eq!(read_file(json!("base64")).checksum(), Some("1"));
+        assert_eq!(read(json!({"success": true, "checksum": 1})).checksum(), None);
+        assert!(read(json!({"success": false, "stdout": ""})).has_command_output());
+        assert!(!read_file(json!("utf-8")).has_command_output());
     }
 
     #[test]

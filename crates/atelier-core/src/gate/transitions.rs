@@ -109,8 +109,16 @@ impl GatedCall {
     pub fn in_brief(mut self) -> Self {
         self.tool_params = self.brief_params();
         self.preview = self.brief_preview();
-        self.result = self.result.as_ref().map(|result| self.brief(result));
+        self.result = self.brief_result();
         self
+    }
+
+    fn brief_result(&self) -> Option<ToolOutcome> {
+        let outcome = self.result.as_ref()?;
+        match self.brief(&Value::Object(outcome.fields.clone())) {
+            Value::Object(fields) => Some(ToolOutcome { fields, failure: outcome.failure.clone() }),
+            _ => None,
+        }
     }
 
     fn brief_preview(&self) -> Option<CallPreview> {
@@ -419,14 +427,13 @@ impl GatedCall {
         let failure = outcome.failure.as_ref();
         let failure =
             failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
-        let result = Value::Object(outcome.into_map());
         match self.status {
             CallStatus::Dispatched => {}
             CallStatus::Completed
             | CallStatus::Failed
             | CallStatus::Unknown
             | CallStatus::Cancelled
-                if self.result.as_ref() == Some(&result) =>
+                if self.result.as_ref() == Some(&outcome) =>
             {
                 return Ok(Vec::new());
             }
@@ -445,7 +452,7 @@ impl GatedCall {
             Some(FailureCode::Cancelled) => CallStatus::Cancelled,
             Some(_) => CallStatus::Failed,
         };
-        self.result = Some(result);
+        self.result = Some(outcome);
         let settled = self.settle(status, failure, now);
         Ok(vec![settled, Event::ToolResultAck { tool_id: self.tool_id, attempt, status }])
     }

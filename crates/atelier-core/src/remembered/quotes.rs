@@ -2,7 +2,7 @@
 //! masked.
 
 use super::is_withheld;
-use crate::gate::GatedCall;
+use crate::gate::{GatedCall, ToolOutcome};
 use regex::Regex;
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeSet};
@@ -46,10 +46,8 @@ impl KnownSecrets {
     pub fn shown_by<'c>(calls: impl IntoIterator<Item = &'c GatedCall>) -> Self {
         let mut values = BTreeSet::new();
         for call in calls.into_iter().filter(|call| is_withheld(call)) {
-            call.result
-                .iter()
-                .chain([&call.tool_params])
-                .for_each(|shown| collect(shown, &mut values));
+            let result = call.result.as_ref().map(ToolOutcome::to_value);
+            result.iter().chain([&call.tool_params]).for_each(|shown| collect(shown, &mut values));
             // What names the file is no secret.
             let mut named = BTreeSet::new();
             collect(&super::without_content(&call.tool_params), &mut named);

@@ -3,8 +3,8 @@ use super::{
 };
 use crate::{
     AgentId, CallId, ConversationId, Interaction, InteractionId, InteractionType, Message,
-    MessageId, MessageRole, NewInteraction, ProjectId, Task, TaskFailure, TaskId, TaskKind,
-    TaskStatus, Usage,
+    MessageId, MessageRole, NewInteraction, ProjectId, Task, TaskFailure, TaskFailureCode, TaskId,
+    TaskKind, TaskStatus, Usage,
     failure::FailureCode,
     gate::{CallFailure, CallStatus, GatedCall},
     policy::verdict::{Judgement, Verdict},
@@ -28,7 +28,7 @@ fn call(tool: &str, params: Value, rule: &str, result: Value) -> GatedCall {
     );
     call.agent_id = Some(AgentId(Uuid::nil()));
     call.status = CallStatus::Completed;
-    call.result = Some(result);
+    call.result = serde_json::from_value(result).ok();
     call
 }
 
@@ -195,14 +195,18 @@ fn answers_that_quote_a_secret_file_are_masked() {
     let failed = Task {
         status: TaskStatus::Failed,
         result: None,
-        error: Some(TaskFailure::new("model_filtered", "withheld after: swordfish")),
+        error: Some(TaskFailure::new(TaskFailureCode::ModelFiltered, "withheld after: swordfish")),
         ..task("")
     };
     let (_, memory) = of_task(&failed, &secrets).expect("a memory");
     assert!(!format!("{memory:?}").contains("swordfish"), "{memory:?}");
     // A file without secrets teaches nothing.
-    let other =
-        call("read_file", json!({"path": "a.txt"}), "read_file", json!({"content": "x=swordfish"}));
+    let other = call(
+        "read_file",
+        json!({"path": "a.txt"}),
+        "read_file",
+        json!({"success": true, "content": "x=swordfish"}),
+    );
     assert!(KnownSecrets::shown_by([&other]).is_empty());
 }
 
@@ -259,8 +263,12 @@ fn memories_of_older_versions_are_cleaned_by_rating_path_and_mask() {
     assert!(!clean(ToolCall, &cut).contains(SECRET), "{}", clean(ToolCall, &cut));
     // By the rating alone.
     let link = format!("read_file {{\"path\":\"notes.txt\"}}\n→ {{\"content\":\"{SECRET}\"}}");
-    let rated =
-        call("read_file", json!({"path": "notes.txt"}), "file.secret", json!({"content": SECRET}));
+    let rated = call(
+        "read_file",
+        json!({"path": "notes.txt"}),
+        "file.secret",
+        json!({"success": true, "content": SECRET}),
+    );
     let kept = cleaned(&stored(ToolCall, &link), Some(&rated), &none).text;
     assert_eq!(kept, format!("read_file {{\"path\":\"notes.txt\"}}\n→ {WITHHELD}"));
     assert_eq!(clean(ToolCall, &link), link, "nothing says that it is one");
@@ -270,7 +278,7 @@ fn memories_of_older_versions_are_cleaned_by_rating_path_and_mask() {
         "read_file",
         json!({"path": ".env"}),
         "",
-        json!({"content": "GREETING=swordfish"}),
+        json!({"success": true, "content": "GREETING=swordfish"}),
     )]);
     let said = cleaned(&stored(AgentResponse, "It says swordfish."), None, &secrets).text;
     assert_eq!(said, "It says [masked: secret].");

@@ -6,6 +6,7 @@ use atelier_core::FailureCode;
 use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
+use atelier_core::policy::sandbox::{unprotected_files, unsandboxed};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::policy::{Access, PathUse};
 use rustix::fs::{FileType, OFlags};
@@ -287,22 +288,17 @@ impl Tools<'_> {
         command: &call::Command,
         judgement: Judgement,
     ) -> Judgement {
-        let about = judgement.subject().to_owned();
+        let (unsandboxed, unprotected) = (unsandboxed(&judgement), unprotected_files(&judgement));
         let mut judgement = judgement;
         if !isolation.enforces_read_only() {
-            let reason = "This machine cannot keep commands from writing or from the network.";
-            let rule = format!("{about} isolation");
-            judgement = judgement.stricter(Judgement::new(Verdict::Medium, rule, reason));
+            judgement = judgement.stricter(unsandboxed);
         }
         let low = judgement.verdict == Verdict::Low;
         let bare =
             |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
         if !isolation.mounts && self.path_restrictions(command, low, false).as_ref().is_ok_and(bare)
         {
-            let reason = "This workspace has protected files, and this machine cannot keep \
-                commands from them.";
-            let rule = format!("{about} isolation.files");
-            judgement = judgement.stricter(Judgement::new(Verdict::High, rule, reason));
+            judgement = judgement.stricter(unprotected);
         }
         judgement
     }

@@ -1,19 +1,20 @@
 //! The kind of a file's content: text, an image or PDF (returned as base64), or anything else,
 //! which is refused.
 
+use atelier_core::gate::ContentEncoding;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
 
 /// The content as a string, and its encoding.
-pub(super) fn present(path: &str, bytes: Vec<u8>) -> Result<(String, &'static str)> {
+pub(super) fn present(path: &str, bytes: Vec<u8>) -> Result<(String, ContentEncoding)> {
     if is_picture_or_pdf(&bytes) {
-        return Ok((STANDARD.encode(&bytes), "base64"));
+        return Ok((STANDARD.encode(&bytes), ContentEncoding::Base64));
     }
     match String::from_utf8(bytes) {
         // NUL is valid UTF-8, but no text contains it.
-        Ok(text) if !text.contains('\0') => Ok((text, "utf-8")),
+        Ok(text) if !text.contains('\0') => Ok((text, ContentEncoding::Utf8)),
         _ => Err(Error::Binary { path: path.to_owned() }),
     }
 }
@@ -53,12 +54,12 @@ mod tests {
                 .map(|(_, encoding)| encoding)
                 .map_err(|e| e.code().known().unwrap())
         };
-        assert_eq!(shown("привет\n".as_bytes()), Ok("utf-8"));
-        assert_eq!(shown(b""), Ok("utf-8"));
-        assert_eq!(shown(b"BM looks like text"), Ok("utf-8"));
-        assert_eq!(shown(b"%PDF-1.7\n\0"), Ok("base64"));
-        assert_eq!(shown(b"\x89PNG\r\n\x1a\n\0"), Ok("base64"));
-        assert_eq!(shown(b"RIFF\x01\x02\x03\x04WEBP"), Ok("base64"));
+        assert_eq!(shown("привет\n".as_bytes()), Ok(ContentEncoding::Utf8));
+        assert_eq!(shown(b""), Ok(ContentEncoding::Utf8));
+        assert_eq!(shown(b"BM looks like text"), Ok(ContentEncoding::Utf8));
+        assert_eq!(shown(b"%PDF-1.7\n\0"), Ok(ContentEncoding::Base64));
+        assert_eq!(shown(b"\x89PNG\r\n\x1a\n\0"), Ok(ContentEncoding::Base64));
+        assert_eq!(shown(b"RIFF\x01\x02\x03\x04WEBP"), Ok(ContentEncoding::Base64));
         for binary in
             [&b"\x7fELF\x02\x01\0"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"]
         {

@@ -75,7 +75,8 @@ impl Gate {
         let input = GateInput::Outcome { client, attempt, outcome };
         let call = self.decide(owned, id, input).await?.call;
         if let Some(result) = &call.result {
-            self.limits.stored(owned.owner, size(result)).await;
+            let bytes: i64 = result.fields.values().map(size).sum();
+            self.limits.stored(owned.owner, bytes).await;
         }
         Ok(call)
     }

@@ -7,14 +7,17 @@ use super::{
     prompt,
     tools::{self, ADD_CONTEXT, tool},
 };
-use crate::{Error, Result, WorkerSpace, gate::count_call};
+use crate::{Error, LoadedAgent, Result, WorkerSpace, gate::count_call};
 use atelier_core::{
-    Agent, CallId, Client, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
+    CallId, Client, Conversation, Project, Task, TaskFailure, TaskFailureCode, TaskStatus,
+    WorkspaceKind,
     gate::{AskedBy, GatedCall, NewCall},
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Model, Request, ToolSchema};
-use atelier_store::{AgentRef, Error as StoreError, Owned, TaskAnswer, TaskLease};
+use atelier_store::{
+    AgentRef, Error as StoreError, Owned, OwnedConversation, TaskAnswer, TaskLease,
+};
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
@@ -25,13 +28,13 @@ const MAX_CALLS: usize = 128;
 
 /// What the steps of an agent depend on.
 struct StepContext {
-    agent: Arc<Agent>,
+    agent: Arc<LoadedAgent>,
     project: Project,
     allowance: Allowance,
     tools: Arc<[ToolSchema]>,
     client: Option<Client>,
     /// The conversation, if the agent may use its files.
-    files: Option<Conversation>,
+    files: Option<(OwnedConversation, Conversation)>,
 }
 
 /// What happens after a step.
@@ -81,8 +84,7 @@ impl AgentServices {
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&lease.owned, &steps).await?;
-            let request =
-                self.step_request(lease, &context, &opening, &model, &steps, &calls).await;
+            let request = self.step_request(&context, &opening, &model, &steps, &calls).await;
             let time = context.allowance.limits.time_left(&task);
             // The model does not wait until the retrieval is reported.
             let (answered, _) = tokio::join!(
@@ -125,7 +127,6 @@ impl AgentServices {
     /// the model's window.
     async fn step_request(
         &self,
-        lease: &TaskLease,
         context: &StepContext,
         opening: &Request,
         model: &Model,
@@ -133,11 +134,9 @@ impl AgentServices {
         calls: &HashMap<CallId, GatedCall>,
     ) -> Request {
         let mut request = opening.clone();
-        if let Some(conversation) = &context.files {
+        if let Some((conversation, _)) = &context.files {
             request.system.push_str("\n\n");
-            request
-                .system
-                .push_str(&self.files_context(lease, &context.project, conversation).await);
+            request.system.push_str(&self.files_context(&context.project, conversation).await);
         }
         request.messages.extend(prompt::journal(steps, calls));
         prompt::fit(&mut request, model.context_window(), context.agent.config.max_tokens);
@@ -182,13 +181,13 @@ impl AgentServices {
         }
         for (index, params) in on_memory {
             let call = &mut step.calls[index];
-            call.result = Some(self.use_context(job.lease, tool(&call.name), params).await?);
+            call.result =
+                Some(self.use_context(job.lease, &context.agent, tool(&call.name), params).await?);
         }
         if let (Some(conversation), false) = (&context.files, on_files.is_empty()) {
             let known = KnownChecksums::in_conversation(steps);
             let project = &context.project;
-            self.run_on_own_files(job.lease, project, conversation, &mut step, on_files, known)
-                .await;
+            self.run_on_own_files(project, conversation, &mut step, on_files, known).await;
         }
         if gated.is_empty() {
             // Every call has its result, so the model can continue immediately.
@@ -202,7 +201,7 @@ impl AgentServices {
                 Ok(AfterStep::Leave(parked.leases))
             }
             Err(invalid) => {
-                let why = TaskFailure::new("invalid_settings", invalid.to_string());
+                let why = TaskFailure::new(TaskFailureCode::InvalidSettings, invalid.to_string());
                 Ok(AfterStep::Leave(job.finish(self, task.clone(), None, Err(why)).await?))
             }
         }
@@ -214,11 +213,14 @@ impl AgentServices {
         space: &WorkerSpace,
     ) -> Result<Result<StepContext, TaskFailure>> {
         let Some(agent) = lease.task.agent_id else {
-            return Ok(Err(TaskFailure::new("no_agent", "the task has no agent")));
+            return Ok(Err(TaskFailure::new(TaskFailureCode::NoAgent, "the task has no agent")));
         };
         let agent = match space.agent(&AgentRef::Id(agent)).await {
             Err(Error::Store(StoreError::NotFound)) => {
-                return Ok(Err(TaskFailure::new("agent_deleted", "the agent was deleted")));
+                return Ok(Err(TaskFailure::new(
+                    TaskFailureCode::AgentDeleted,
+                    "the agent was deleted",
+                )));
             }
             agent => agent?,
         };
@@ -226,14 +228,17 @@ impl AgentServices {
         let settings = match ProjectSettings::of(&project.settings) {
             Ok(settings) => settings,
             Err(invalid) => {
-                return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string())));
+                return Ok(Err(TaskFailure::new(
+                    TaskFailureCode::InvalidSettings,
+                    invalid.to_string(),
+                )));
             }
         };
         let mut allowance = Allowance::of(&self.settings, &settings);
         allowance.limits = allowance.limits.and(agent.config.limits);
         let client = self.store.clients(&lease.owned).await?.into_iter().next();
-        let conversation = self.store.conversation(&lease.owned, lease.task.session_id).await?;
-        let files = conversation.workspace_enabled.then_some(conversation);
+        let files = self.store.conversation(&lease.owned, lease.task.session_id).await?;
+        let files = Some(files).filter(|(_, conversation)| conversation.workspace_enabled);
         let tools = tools::offered(&agent.config, project.workspace, files.is_some());
         Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
     }
@@ -309,24 +314,30 @@ impl AgentServices {
                     total - MAX_CALLS - 1
                 )),
             };
+            let parsed = parsed.and_then(|mut params| {
+                let target = context.target(name, &mut params)?;
+                Ok((target, params))
+            });
             let result = match parsed {
-                Ok(mut params) => {
-                    if tools::is_about_memory(name) {
-                        on_memory.push((index, params));
-                    } else if context.targets_conversation_files(name, &mut params) {
-                        on_files.push((index, params));
-                    } else {
-                        known.add_expected_checksum(name, &mut params);
-                        gated.push(NewCall {
-                            id: CallId(Uuid::now_v7()),
-                            tool_name: name.to_owned(),
-                            tool_params: Value::Object(params),
-                            agent_id: lease.task.agent_id,
-                            session_id: Some(lease.task.session_id),
-                            task_id: Some(lease.task.id),
-                            asked_by: AskedBy::Owner,
-                            requested_by: None,
-                        });
+                Ok((target, mut params)) => {
+                    match target {
+                        CallTarget::Memory => on_memory.push((index, params)),
+                        CallTarget::Workspace(WorkspaceKind::Conversation) => {
+                            on_files.push((index, params));
+                        }
+                        CallTarget::Workspace(WorkspaceKind::Client) => {
+                            known.add_expected_checksum(name, &mut params);
+                            gated.push(NewCall {
+                                id: CallId(Uuid::now_v7()),
+                                tool_name: name.to_owned(),
+                                tool_params: Value::Object(params),
+                                agent_id: lease.task.agent_id,
+                                session_id: Some(lease.task.session_id),
+                                task_id: Some(lease.task.id),
+                                asked_by: AskedBy::Owner,
+                                requested_by: None,
+                            });
+                        }
                     }
                     None
                 }
@@ -360,15 +371,46 @@ struct SortedCalls {
     on_memory: Vec<(usize, Map<String, Value>)>,
 }
 
+/// What a call acts on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallTarget {
+    /// The agent's own memory.
+    Memory,
+    Workspace(WorkspaceKind),
+}
+
 impl StepContext {
-    /// Whether a call acts on the conversation's files. Removes the argument that says so.
-    fn targets_conversation_files(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
-        let workspace = params.remove(tools::WORKSPACE);
-        let own = match self.project.workspace {
-            WorkspaceKind::Conversation => true,
-            WorkspaceKind::Client => workspace.is_some_and(|workspace| workspace == "conversation"),
-        };
-        self.files.is_some() && (own || tool == tools::PRESENT)
+    /// What a call acts on, or the error for the model. Removes the argument that says so.
+    fn target(&self, tool: &str, params: &mut Map<String, Value>) -> Result<CallTarget, String> {
+        if tools::is_about_memory(tool) {
+            return Ok(CallTarget::Memory);
+        }
+        let asked = params.remove(tools::WORKSPACE);
+        if tool == tools::PRESENT {
+            return Ok(CallTarget::Workspace(WorkspaceKind::Conversation));
+        }
+        target_workspace(asked, self.project.workspace, self.files.is_some())
+            .map(CallTarget::Workspace)
+    }
+}
+
+/// The workspace that a file tool acts on. An agent that names a workspace must get that one or an
+/// error: the same call in the other one could overwrite the wrong file.
+fn target_workspace(
+    asked: Option<Value>,
+    of_project: WorkspaceKind,
+    has_conversation_files: bool,
+) -> Result<WorkspaceKind, String> {
+    let Some(asked) = asked.filter(|asked| !asked.is_null()) else { return Ok(of_project) };
+    match serde_json::from_value(asked.clone()) {
+        Ok(WorkspaceKind::Conversation) if !has_conversation_files => {
+            Err("This conversation has no files: leave out `workspace`".into())
+        }
+        Ok(WorkspaceKind::Client) if of_project == WorkspaceKind::Conversation => {
+            Err("This project has no machine: leave out `workspace`".into())
+        }
+        Ok(workspace) => Ok(workspace),
+        Err(_) => Err(format!("`workspace` must be \"client\" or \"conversation\", not {asked}")),
     }
 }
 
@@ -407,7 +449,7 @@ pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, 
     let text = match answer.finish {
         Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
             return Err(TaskFailure::new(
-                "model_said_nothing",
+                TaskFailureCode::ModelSaidNothing,
                 "the model returned an empty answer",
             ));
         }
@@ -416,7 +458,7 @@ pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, 
                 "" => "the provider withheld the model's answer".to_owned(),
                 text => format!("the provider withheld the model's answer after: {text}"),
             };
-            return Err(TaskFailure::new("model_filtered", detail));
+            return Err(TaskFailure::new(TaskFailureCode::ModelFiltered, detail));
         }
         Finish::Length => {
             format!("{}\n\n(The answer was cut off at the agent's max_tokens.)", answer.text)
@@ -424,4 +466,31 @@ pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, 
         Finish::Stop | Finish::Calls => answer.text.clone(),
     };
     Ok(TaskAnswer { text, model: Some(model.to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target_workspace;
+    use atelier_core::WorkspaceKind::{self, Client, Conversation};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_call_acts_on_the_workspace_that_it_names_or_on_none() {
+        let cases: [(Option<Value>, WorkspaceKind, bool, Option<WorkspaceKind>); 10] = [
+            (None, Client, true, Some(Client)),
+            (None, Conversation, true, Some(Conversation)),
+            (Some(json!(null)), Client, true, Some(Client)),
+            (Some(json!("client")), Client, true, Some(Client)),
+            (Some(json!("conversation")), Client, true, Some(Conversation)),
+            (Some(json!("conversation")), Conversation, true, Some(Conversation)),
+            (Some(json!("conversation")), Client, false, None),
+            (Some(json!("client")), Conversation, true, None),
+            (Some(json!("Conversation")), Client, true, None),
+            (Some(json!(["conversation"])), Client, true, None),
+        ];
+        for (asked, of_project, has_files, target) in cases {
+            let found = target_workspace(asked.clone(), of_project, has_files);
+            assert_eq!(found.ok(), target, "{asked:?} in {of_project:?}, {has_files}");
+        }
+    }
 }

@@ -7,7 +7,8 @@
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskId, TaskStatus,
+    AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskFailureCode,
+    TaskId, TaskStatus,
     gate::{Decider, Refusal},
 };
 use atelier_store::{
@@ -148,7 +149,7 @@ impl Bus {
 
     /// Cancels a task with its model call and its tool calls.
     pub async fn cancel_task(&self, owned: &Owned, by: &Decider, id: TaskId) -> Result<Task> {
-        let why = TaskFailure::new("cancelled", "it was cancelled");
+        let why = TaskFailure::new(TaskFailureCode::Cancelled, "it was cancelled");
         let (task, stopped) = self.store().stop_task(owned, id, TaskStatus::Cancelled, why).await?;
         self.interrupt_and_cancel_calls(owned, by, vec![stopped]).await?;
         Ok(task)

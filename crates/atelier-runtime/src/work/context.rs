@@ -2,10 +2,8 @@
 //! adding.
 
 use super::{AgentServices, tools::SEARCH_CONTEXT};
-use crate::Result;
-use atelier_core::{
-    Agent, InteractionType, NewInteraction, Task, memory::shortened, task::StepResult,
-};
+use crate::{LoadedAgent, Result};
+use atelier_core::{InteractionType, NewInteraction, Task, memory::shortened, task::StepResult};
 use atelier_memory::{Query, RetrievedContext};
 use atelier_store::TaskLease;
 use serde::Deserialize;
@@ -39,20 +37,18 @@ struct Add {
 
 impl AgentServices {
     /// What the agent remembers about its task, for the prompt. Empty if nothing is related to it.
-    pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> RetrievedContext {
-        self.memory.retrieve_context(agent.id, &task.description, BUDGET).await
+    pub(super) async fn recall(&self, agent: &LoadedAgent, task: &Task) -> RetrievedContext {
+        self.memory.retrieve_context(agent.owned(), &task.description, BUDGET).await
     }
 
     /// Runs one of the two memory tools.
     pub(super) async fn use_context(
         &self,
         lease: &TaskLease,
+        agent: &LoadedAgent,
         name: &str,
         params: Map<String, Value>,
     ) -> Result<StepResult> {
-        let Some(agent) = lease.task.agent_id else {
-            return Ok(StepResult::error("The task has no agent"));
-        };
         let params = Value::Object(params);
         let refuse = |error: serde_json::Error| StepResult::error(error.to_string());
         Ok(match name {
@@ -62,7 +58,7 @@ impl AgentServices {
                     let mut query = Query::new(asked.query, asked.k.clamp(1, 20));
                     query.filter.types = asked.types;
                     query.filter.success = asked.success;
-                    let found = self.memory.search(agent, &query).await?;
+                    let found = self.memory.search(agent.owned(), &query).await?;
                     let hits: Vec<Value> = found
                         .hits
                         .iter()
@@ -90,7 +86,7 @@ impl AgentServices {
                     match note.validate() {
                         Err(invalid) => StepResult::error(invalid.to_string()),
                         Ok(()) => {
-                            self.store.add_interactions(&lease.owned, agent, vec![note]).await?;
+                            self.store.add_interactions(&lease.owned, agent.id, vec![note]).await?;
                             StepResult::new(json!({"remembered": true}).to_string())
                         }
                     }

@@ -4,9 +4,11 @@
 use super::tools::tool;
 use atelier_core::{
     CallId,
-    gate::{CallStatus, GatedCall},
+    gate::{CallStatus, GatedCall, ToolOutcome},
+    json,
     task::{Step, StepCall},
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -21,8 +23,8 @@ impl KnownChecksums {
         let calls =
             steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
         for call in calls.filter(|call| call.status == CallStatus::Completed) {
-            let checksum = call.result.as_ref().and_then(|result| result["checksum"].as_str());
-            known.record(&call.tool_name, &call.tool_params, checksum);
+            let checksum = call.result.as_ref().and_then(ToolOutcome::checksum);
+            known.record(&call.tool_name, &FileArguments::read(&call.tool_params), checksum);
         }
         known
     }
@@ -38,21 +40,21 @@ impl KnownChecksums {
     pub(super) fn record_file_call(&mut self, call: &StepCall) {
         let Some(result) = call.result.as_ref().filter(|result| !result.is_error) else { return };
         let params: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-        self.record(&call.name, &params, result.checksum.as_deref());
+        self.record(&call.name, &FileArguments::read(&params), result.checksum.as_deref());
     }
 
-    fn record(&mut self, name: &str, params: &Value, checksum: Option<&str>) {
-        let path = |name: &str| params[name].as_str().map(normalized);
-        match (tool(name), path("path"), checksum) {
+    fn record(&mut self, name: &str, arguments: &FileArguments, checksum: Option<&str>) {
+        let FileArguments { path, source, destination, .. } = arguments;
+        match (tool(name), path, checksum) {
             ("move_file" | "delete_file", ..) => {
-                for gone in ["source", "destination", "path"].into_iter().filter_map(path) {
-                    self.0.remove(gone);
+                for gone in [path, source, destination].into_iter().flatten() {
+                    self.0.remove(normalized(gone));
                 }
             }
             // The agent has read only a part of the file, so it must not replace the whole.
-            _ if ["head", "tail"].iter().any(|part| params[*part].as_u64().unwrap_or(0) > 0) => {}
+            _ if arguments.is_partial() => {}
             (_, Some(path), Some(checksum)) => {
-                self.0.insert(path.to_owned(), checksum.to_owned());
+                self.0.insert(normalized(path).to_owned(), checksum.to_owned());
             }
             _ => {}
         }
@@ -63,13 +65,60 @@ impl KnownChecksums {
         if !matches!(tool(name), "write_file" | "edit_file") || params.contains_key("if_checksum") {
             return;
         }
-        let path = params.get("path").and_then(Value::as_str).map(normalized);
+        let arguments = FileArguments::deserialize(&*params).unwrap_or_default();
+        let path = arguments.path.as_deref().map(normalized);
         if let Some(known) = path.and_then(|path| self.0.get(path)) {
             params.insert("if_checksum".into(), known.as_str().into());
         }
     }
 }
 
+/// The arguments of file tools that say which file a call is about, and how much of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FileArguments {
+    path: Option<String>,
+    source: Option<String>,
+    destination: Option<String>,
+    #[serde(deserialize_with = "json::whole_or_null")]
+    head: Option<u64>,
+    #[serde(deserialize_with = "json::whole_or_null")]
+    tail: Option<u64>,
+}
+
+impl FileArguments {
+    /// Arguments of another form belong to calls that were refused, so nothing is known from them.
+    fn read(params: &Value) -> Self {
+        Self::deserialize(params).unwrap_or_default()
+    }
+
+    fn is_partial(&self) -> bool {
+        [self.head, self.tail].into_iter().flatten().any(|lines| lines > 0)
+    }
+}
+
 fn normalized(path: &str) -> &str {
     path.trim_start_matches("./")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_file_that_was_read_whole_has_a_known_checksum() {
+        for (arguments, known) in [
+            (json!({"path": "./a"}), true),
+            (json!({"path": "a", "head": 0, "tail": null}), true),
+            (json!({"path": "a", "head": 3}), false),
+            (json!({"path": "a", "tail": 3.0}), false),
+        ] {
+            let mut checksums = KnownChecksums::default();
+            checksums.record("read_file", &FileArguments::read(&arguments), Some("1"));
+            let mut write = Map::from_iter([("path".to_owned(), json!("a"))]);
+            checksums.add_expected_checksum("tool_write_file", &mut write);
+            assert_eq!(write.contains_key("if_checksum"), known, "{arguments}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Result;
 use atelier_core::{
-    Agent, Task, TaskFailure, TaskKind, TaskStatus,
+    Agent, Task, TaskFailure, TaskFailureCode, TaskKind, TaskStatus,
     plan::{ProposedTask, best_match, check, find_agent},
 };
 use atelier_model::{BYTES_PER_TOKEN, JsonFormat, Message, Request};
@@ -25,7 +25,10 @@ impl AgentServices {
         let mut task = lease.task.clone();
         let (agents, _) = self.store.agents(&lease.owned, 100, 0).await?;
         if agents.is_empty() {
-            let why = TaskFailure::new("no_agents", "the project has no agents: create one first");
+            let why = TaskFailure::new(
+                TaskFailureCode::NoAgents,
+                "the project has no agents: create one first",
+            );
             return job.finish(self, task, None, Err(why)).await;
         }
         let settings = match self.project_settings(lease).await? {
@@ -39,7 +42,7 @@ impl AgentServices {
         let assigned = match assign(tasks, &agents, settings.planner.max_tasks) {
             Ok(assigned) => assigned,
             Err(why) => {
-                let why = TaskFailure::new("invalid_plan", why);
+                let why = TaskFailure::new(TaskFailureCode::InvalidPlan, why);
                 return job.finish(self, task, step, Err(why)).await;
             }
         };
@@ -52,8 +55,9 @@ impl AgentServices {
         lease: &TaskLease,
     ) -> Result<Result<ProjectSettings, TaskFailure>> {
         let project = self.store.project(&lease.owned).await?;
-        Ok(ProjectSettings::of(&project.settings)
-            .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
+        Ok(ProjectSettings::of(&project.settings).map_err(|invalid| {
+            TaskFailure::new(TaskFailureCode::InvalidSettings, invalid.to_string())
+        }))
     }
 
     /// Asks the model for a plan, and once more if the plan is not valid. Without a valid plan, the
@@ -117,7 +121,7 @@ impl AgentServices {
     pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
         let mut task = job.lease.task.clone();
         let Some(plan) = task.plan_id else {
-            let why = TaskFailure::new("no_plan", "the task has no plan");
+            let why = TaskFailure::new(TaskFailureCode::NoPlan, "the task has no plan");
             return job.finish(self, task, None, Err(why)).await;
         };
         let (_, tasks) = self.store.plan(&job.lease.owned, plan).await?;
@@ -242,7 +246,7 @@ fn without_code_block(text: &str) -> &str {
 }
 
 fn unavailable(error: crate::Error) -> TaskFailure {
-    TaskFailure::new("store_unavailable", error.to_string())
+    TaskFailure::new(TaskFailureCode::StoreUnavailable, error.to_string())
 }
 
 /// The result of each task, each cut to at most `most` bytes.

@@ -120,7 +120,7 @@ pub(super) fn journal(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Vec
 fn outcome(call: &GatedCall) -> (String, bool) {
     match (call.status, &call.result, &call.error) {
         (CallStatus::Completed | CallStatus::Failed, Some(result), _) => {
-            (shortened(&result.to_string()), call.status == CallStatus::Failed)
+            (shortened(&result.to_json()), call.status == CallStatus::Failed)
         }
         (status, _, error) => {
             let (code, detail) = match error {

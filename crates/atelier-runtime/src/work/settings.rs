@@ -1,6 +1,6 @@
 //! How much work runs at once, and how much a task may use.
 
-use atelier_core::{Invalid, plan::MAX_TASKS, policy::verdict::Verdict, task::Limits};
+use atelier_core::{Invalid, plan::MAX_TASKS, policy::verdict::Verdict, task::TaskLimits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ pub struct WorkSettings {
     /// everything above LOW is refused.
     pub own_files: Verdict,
     /// What a task may use, unless its project or agent allows less.
-    pub limits: Limits,
+    pub limits: TaskLimits,
 }
 
 impl Default for WorkSettings {
@@ -27,7 +27,11 @@ impl Default for WorkSettings {
             max_running: 512,
             history: 40,
             own_files: Verdict::Low,
-            limits: Limits { max_steps: Some(50), max_seconds: Some(1800), ..Limits::default() },
+            limits: TaskLimits {
+                max_steps: Some(50),
+                max_seconds: Some(1800),
+                ..TaskLimits::default()
+            },
         }
     }
 }
@@ -37,7 +41,7 @@ impl Default for WorkSettings {
 #[serde(default)]
 pub struct ProjectSettings {
     pub planner: PlannerSettings,
-    pub limits: Limits,
+    pub limits: TaskLimits,
 }
 
 /// Settings of the planner, and of the model that writes the final answer.

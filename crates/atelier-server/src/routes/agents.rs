@@ -10,7 +10,7 @@ use crate::{
     path::{AgentInPath, ProjectInPath},
     query::{Page, PageQuery},
 };
-use atelier_core::{Agent, AgentConfig, AgentName};
+use atelier_core::{Agent, AgentConfig, AgentName, PartialAgentConfig};
 use atelier_store::{AgentChanges, NewAgent};
 use axum::{
     Json as Reply,
@@ -18,7 +18,6 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 #[derive(Deserialize, ToSchema)]
@@ -27,6 +26,7 @@ use utoipa::ToSchema;
 pub(super) struct NewAgentRequest {
     name: AgentName,
     #[serde(default, deserialize_with = "atelier_core::json::object")]
+    #[schema(value_type = PartialAgentConfig)]
     config: AgentConfig,
 }
 
@@ -36,8 +36,7 @@ pub(super) struct NewAgentRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentUpdate {
     name: Option<AgentName>,
-    #[schema(value_type = Option<AgentConfig>)]
-    config: Option<Map<String, Value>>,
+    config: Option<PartialAgentConfig>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -89,7 +88,7 @@ pub(super) async fn show(
     space: CountedSpace,
     AgentInPath(wanted): AgentInPath,
 ) -> Result<Reply<Agent>> {
-    Ok(Reply(Agent::clone(&*space.agent(&wanted).await?)))
+    Ok(Reply(Agent::clone(&**space.agent(&wanted).await?)))
 }
 
 /// Change an agent

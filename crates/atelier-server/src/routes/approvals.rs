@@ -79,7 +79,6 @@ pub(super) struct GrantList {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AuditList {
-    #[schema(value_type = Vec<Object>)]
     audit: Vec<Audit>,
     /// How many entries there are in total.
     total: i64,

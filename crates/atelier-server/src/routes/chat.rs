@@ -18,7 +18,8 @@ use crate::{
 };
 use atelier_api::chat::{Accepted, MessageList, NewMessage, NewSession};
 use atelier_core::{
-    Conversation, ConversationId, FileId, Invalid, Message, TaskFailure, chat::check_message,
+    Agent, Conversation, ConversationId, FileId, Invalid, Message, TaskFailure, TaskFailureCode,
+    chat::check_message,
 };
 use atelier_store::{Error as StoreError, Owned, Scope, UserMessage};
 use axum::{
@@ -100,9 +101,12 @@ pub(super) async fn delete(
     OwnConversation { owned, conversation, .. }: OwnConversation,
     headers: HeaderMap,
 ) -> Result<StatusCode> {
-    let why = TaskFailure::new("conversation_deleted", "the conversation was deleted");
-    app.bus.stop_all(&owned, Some(conversation.id), &decider(&caller, &headers), &why).await?;
-    app.store.delete_conversation(&owned, conversation.id).await?;
+    let why =
+        TaskFailure::new(TaskFailureCode::ConversationDeleted, "the conversation was deleted");
+    app.bus
+        .stop_all(owned.owned(), Some(conversation.id), &decider(&caller, &headers), &why)
+        .await?;
+    app.store.delete_conversation(owned.owned(), conversation.id).await?;
     Ok(DONE)
 }
 
@@ -150,7 +154,7 @@ pub(super) async fn send_message(
     check_attachments(&app, owned, session, &new.attachments).await?;
     let agent = match &new.target_agent {
         None => None,
-        Some(name) => Some((*space.named_agent(name).await?).clone()),
+        Some(name) => Some(Agent::clone(&**space.named_agent(name).await?)),
     };
     let NewMessage { content, attachments, priority, .. } = new;
     let message = UserMessage { session, content, attachments, agent, priority, max_queue: 0 };
@@ -185,12 +189,12 @@ async fn check_attachments(
         .iter()
         .filter_map(|attached| Some((attached, attached.parse().ok()?)))
         .collect();
-    if !ids.is_empty() {
-        // Checked first, so that nobody learns about files of a conversation that is not theirs.
-        app.store.conversation(owned, session).await?;
+    if ids.is_empty() {
+        return Ok(());
     }
+    let (conversation, _) = app.store.conversation(owned, session).await?;
     for (attached, id) in ids {
-        app.store.file(session, id).await.map_err(|error| match error {
+        app.store.file(&conversation, id).await.map_err(|error| match error {
             StoreError::NotFound => {
                 let problem = format!("{attached:?} is not a file of the conversation");
                 Error::from(Invalid::new("attachments", problem))

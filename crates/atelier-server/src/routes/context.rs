@@ -14,10 +14,9 @@ use atelier_api::memory::{
     ContextPeriod, ContextPrune, ContextRemoved, ContextResult, ContextResults, ContextSearch,
     ContextStats,
 };
-use atelier_core::{
-    Agent, CallId, Filter, Interaction, InteractionType, TokenId, event::PruneReason,
-};
+use atelier_core::{CallId, Filter, Interaction, InteractionType, TokenId, event::PruneReason};
 use atelier_memory::{Hit, Query};
+use atelier_runtime::LoadedAgent;
 use atelier_store::{Bucket, Owned, Removal, Totals};
 use axum::{
     Json as Reply,
@@ -36,7 +35,7 @@ use utoipa::{IntoParams, ToSchema};
 /// nothing about an agent that is not the caller's.
 pub(super) struct OwnAgent {
     pub(super) space: CountedSpace,
-    pub(super) agent: Arc<Agent>,
+    pub(super) agent: Arc<LoadedAgent>,
 }
 
 impl FromRequestParts<App> for OwnAgent {
@@ -93,7 +92,7 @@ pub(super) async fn search(
         recency_days: search.recency_days,
         unique: search.unique,
     };
-    let mut found = app.memory.search(agent.id, &query).await?;
+    let mut found = app.memory.search(agent.owned(), &query).await?;
     if let Some(session) = caller.program() {
         let calls = found.hits.iter().filter_map(|hit| call_of(&hit.interaction)).collect();
         let open = open_calls(&app, space.owned(), session, calls).await?;
@@ -177,7 +176,7 @@ pub(super) async fn stats(
     let mut collections = app.store.ensure_collections(space.owned()).await?;
     collections.retain(|collection| collection.agent == agent.id);
     let collection = collections.pop().ok_or(Error::NotFound)?;
-    let totals = app.store.interaction_totals(agent.id, &filter).await?;
+    let totals = app.store.interaction_totals(agent.owned(), &filter).await?;
     let period = |Bucket { start, totals }: Bucket| ContextPeriod {
         start,
         total: totals.total,
@@ -188,7 +187,7 @@ pub(super) async fn stats(
         None => None,
         Some(bucketing) => {
             let days = if matches!(bucketing, Bucketing::Day) { 1 } else { 7 };
-            let buckets = app.store.interaction_history(agent.id, &filter, days).await?;
+            let buckets = app.store.interaction_history(agent.owned(), &filter, days).await?;
             Some(buckets.into_iter().map(period).collect())
         }
     };
@@ -206,9 +205,9 @@ pub(super) async fn stats(
         newest_interaction: totals.newest,
         by_type: by_type(&totals),
         success_rate: success_rate(&totals),
-        waiting: app.memory.waiting(agent.id).await?,
+        waiting: app.memory.waiting(agent.owned()).await?,
         collection: collection.name,
-        state: collection.state.as_str().to_owned(),
+        state: collection.state,
         embedder: collection.embedder.unwrap_or_else(|| app.memory.embedder().name().to_owned()),
         dimension: collection.dimension.unwrap_or(app.memory.embedder().dimension() as i64),
         periods,
@@ -225,8 +224,9 @@ pub(super) async fn clear(
     OwnAgent { agent, space }: OwnAgent,
 ) -> Result<Reply<ContextRemoved>> {
     let all = Removal::Matching(Filter::default());
-    let deleted = app.memory.forget(space.owned(), agent.id, &all, PruneReason::Cleared).await?;
-    let remaining = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
+    let deleted =
+        app.memory.forget(space.owned(), agent.owned(), &all, PruneReason::Cleared).await?;
+    let remaining = app.store.interaction_totals(agent.owned(), &Filter::default()).await?.total;
     Ok(Reply(ContextRemoved { deleted, remaining, dry_run: false }))
 }
 
@@ -254,11 +254,11 @@ pub(super) async fn prune(
         to: before,
         ..Filter::default()
     };
-    let total = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
+    let total = app.store.interaction_totals(agent.owned(), &Filter::default()).await?.total;
     if request.dry_run {
         // An interaction that is added between the two counts is only in the second one.
         let matching = if filtered {
-            app.store.interaction_totals(agent.id, &filter).await?.total.min(total)
+            app.store.interaction_totals(agent.owned(), &filter).await?.total.min(total)
         } else {
             0
         };
@@ -273,9 +273,10 @@ pub(super) async fn prune(
         request.max_vectors.map(|most| Removal::Beyond(most.into())),
     ];
     for step in steps.iter().flatten() {
-        deleted += app.memory.forget(space.owned(), agent.id, step, PruneReason::Requested).await?;
+        deleted +=
+            app.memory.forget(space.owned(), agent.owned(), step, PruneReason::Requested).await?;
     }
-    let remaining = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
+    let remaining = app.store.interaction_totals(agent.owned(), &Filter::default()).await?.total;
     Ok(Reply(ContextRemoved { deleted, remaining, dry_run: false }))
 }
 
@@ -292,7 +293,7 @@ pub(super) async fn reindex(
     OwnAgent { agent, space }: OwnAgent,
 ) -> Result<StatusCode> {
     app.store.ensure_collections(space.owned()).await?;
-    app.memory.reindex(agent.id).await?;
+    app.memory.reindex(agent.owned()).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -308,7 +309,7 @@ pub(super) async fn interaction(
     OwnAgent { agent, space }: OwnAgent,
     InteractionInPath(id): InteractionInPath,
 ) -> Result<Reply<Interaction>> {
-    let interaction = app.store.interaction(agent.id, id).await?;
+    let interaction = app.store.interaction(agent.owned(), id).await?;
     if let (Some(session), Some(call)) = (caller.program(), call_of(&interaction))
         && open_calls(&app, space.owned(), session, vec![call]).await?.is_empty()
     {
@@ -330,7 +331,7 @@ pub(super) async fn forget(
     InteractionInPath(id): InteractionInPath,
 ) -> Result<StatusCode> {
     let one = Removal::One(id);
-    match app.memory.forget(space.owned(), agent.id, &one, PruneReason::Requested).await? {
+    match app.memory.forget(space.owned(), agent.owned(), &one, PruneReason::Requested).await? {
         0 => Err(Error::NotFound),
         _ => Ok(DONE),
     }

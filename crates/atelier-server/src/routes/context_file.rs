@@ -10,9 +10,9 @@ use crate::{
     query::Params,
 };
 use atelier_api::memory::{ContextFile, ContextImported};
-use atelier_core::{AgentId, Filter, Interaction, InteractionType};
+use atelier_core::{Filter, Interaction, InteractionType};
 use atelier_memory::Memory;
-use atelier_store::Store;
+use atelier_store::{OwnedAgent, Store};
 use axum::{
     Json as Reply,
     body::{Body, Bytes},
@@ -74,7 +74,7 @@ pub(super) async fn export(
     let export = Export {
         memory: app.memory.clone(),
         store: app.store.clone(),
-        agent: agent.id,
+        agent: agent.owned(),
         filter,
         embeddings: query.include_embeddings,
     };
@@ -84,7 +84,7 @@ pub(super) async fn export(
 struct Export {
     memory: Memory,
     store: Store,
-    agent: AgentId,
+    agent: OwnedAgent,
     filter: Filter,
     embeddings: bool,
 }
@@ -116,8 +116,8 @@ impl Export {
         stream::try_unfold((self, Position::Beginning), |(export, position)| async move {
             match position {
                 Position::Beginning => {
-                    let head =
-                        serde_json::json!({"agent_id": export.agent, "export_date": Utc::now()});
+                    let (agent, date) = (export.agent.id(), Utc::now());
+                    let head = serde_json::json!({"agent_id": agent, "export_date": date});
                     let head =
                         format!("{},\"interactions\":[", head.to_string().trim_end_matches('}'));
                     Ok(Some((Bytes::from(head), (export, Position::After(None, 0)))))
@@ -185,6 +185,6 @@ pub(super) async fn import(
         ids.extend(remembered.ids);
     }
     let indexed =
-        app.memory.wait_until_indexed(agent.id, &ids, app.settings.request_timeout).await?;
+        app.memory.wait_until_indexed(agent.owned(), &ids, app.settings.request_timeout).await?;
     Ok(Reply(ContextImported { imported, skipped: count - imported, indexed }))
 }

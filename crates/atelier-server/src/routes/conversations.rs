@@ -131,7 +131,7 @@ pub(super) async fn list(
     let (conversations, total) = match caller.place {
         Some(TokenPlace { project, conversation: Some(only) }) => {
             let owned = app.store.owned_by(caller.user, project).await?;
-            let conversation = app.store.conversation(&owned, only).await?;
+            let (_, conversation) = app.store.conversation(&owned, only).await?;
             let fits = filter.status.is_none_or(|status| status == conversation.status);
             page.of(Vec::from_iter(fits.then_some(conversation)))
         }
@@ -178,5 +178,5 @@ pub(super) async fn update(
     let ConversationUpdate { title, status, workspace_enabled } = update;
     title.as_deref().map_or(Ok(()), check_title)?;
     let changes = ConversationChanges { title, status, workspace_enabled };
-    Ok(Reply(app.store.update_conversation(&own.owned, own.conversation.id, changes).await?))
+    Ok(Reply(app.store.update_conversation(own.owned.owned(), own.conversation.id, changes).await?))
 }

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     path::ConversationInPath,
 };
-use atelier_core::{ConversationId, TokenId};
+use atelier_core::TokenId;
 use atelier_store::Owned;
 use axum::{
     body::Body,
@@ -32,12 +32,6 @@ pub struct ProjectHost {
     pub program: Option<TokenId>,
 }
 
-/// A conversation, and the project and owner that it belongs to.
-pub struct OwnedConversation {
-    pub owned: Owned,
-    pub conversation: ConversationId,
-}
-
 pub(super) async fn project(
     State(app): State<App>,
     _: ToolRequester,
@@ -58,8 +52,7 @@ pub(super) async fn conversation(
     request: Request,
 ) -> Result<Response, Error> {
     let owned = owned_conversation(&app, &caller, conversation).await?;
-    let response =
-        (app.mcp_conversations)(OwnedConversation { owned, conversation }, request).await;
+    let response = (app.mcp_conversations)(owned, request).await;
     until_token_ends(response, app, caller)
 }
 

@@ -11,7 +11,8 @@ use crate::{
 };
 use atelier_api::work::{PlanApproval, PlanDetails, PlanRejection};
 use atelier_core::{
-    CallId, ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step,
+    CallId, ConversationId, Plan, Task, TaskFailure, TaskFailureCode, TaskStatus, gate::GatedCall,
+    task::Step,
 };
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
@@ -206,7 +207,7 @@ pub(super) async fn reject_plan(
     let detail = reason.map_or("the plan was rejected".into(), |reason| {
         format!("the plan was rejected: {reason}")
     });
-    let why = TaskFailure::new(TaskFailure::PLAN_REJECTED, detail);
+    let why = TaskFailure::new(TaskFailureCode::PlanRejected, detail);
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }
 
@@ -223,7 +224,7 @@ pub(super) async fn cancel_plan(
     PlanInPath(id): PlanInPath,
     headers: HeaderMap,
 ) -> Result<Reply<Plan>> {
-    let why = TaskFailure::new("cancelled", "the plan was cancelled");
+    let why = TaskFailure::new(TaskFailureCode::Cancelled, "the plan was cancelled");
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }
 

@@ -8,7 +8,7 @@ use crate::{
     error::Result,
     path::ProjectInPath,
 };
-use atelier_core::{TaskFailure, event::CloseReason};
+use atelier_core::{TaskFailure, TaskFailureCode, event::CloseReason};
 use atelier_runtime::Report;
 use axum::{
     Json as Reply,
@@ -39,7 +39,7 @@ pub(super) async fn close(
     OwnProject(owned): OwnProject,
     headers: HeaderMap,
 ) -> Result<StatusCode> {
-    let why = TaskFailure::new("session_ended", "the session was ended");
+    let why = TaskFailure::new(TaskFailureCode::SessionEnded, "the session was ended");
     app.bus.stop_gracefully(&owned, &decider(&caller, &headers), &why, app.spaces.grace()).await?;
     app.spaces.close(&owned, CloseReason::SessionEnded).await?;
     Ok(DONE)
@@ -58,7 +58,7 @@ pub(super) async fn reset(
     OwnerOrAdmin(owned): OwnerOrAdmin,
     headers: HeaderMap,
 ) -> Result<Reply<Report>> {
-    let why = TaskFailure::new("worker_space_reset", "the worker space was reset");
+    let why = TaskFailure::new(TaskFailureCode::WorkerSpaceReset, "the worker space was reset");
     app.bus.stop_all(&owned, None, &decider(&caller, &headers), &why).await?;
     Ok(Reply(app.spaces.reset(owned).await?.report().await))
 }

@@ -1,7 +1,7 @@
 //! Rows as an older version wrote them, on both databases.
 
 use super::*;
-use crate::{NewAgent, Owned, Settings, rows::interactions::write_vectors};
+use crate::{NewAgent, Owned, OwnedAgent, Settings, rows::interactions::write_vectors};
 use atelier_core::{
     AgentConfig, AgentName, Filter, ProjectName,
     gate::CallStatus,
@@ -77,7 +77,8 @@ impl Fixture {
         call.status = CallStatus::Completed;
         call.agent_id = Some(self.agent);
         call.session_id = Some(session);
-        call.result = Some(json!({"success": true, "content": content}));
+        let result = json!({"success": true, "content": content});
+        call.result = Some(serde_json::from_value(result).expect("an outcome"));
         let mut conn = self.store.db.connect().await.expect("a connection");
         on!(&mut conn, |c| sqlx::query(
             "INSERT INTO tool_calls (id, project_id, status, record)
@@ -93,9 +94,14 @@ impl Fixture {
         id
     }
 
+    fn owned_agent(&self) -> OwnedAgent {
+        OwnedAgent::new(self.agent, self.owned.owner)
+    }
+
     async fn texts(&self) -> Vec<String> {
         let everything = Filter::default();
-        let page = self.store.interaction_page(self.agent, &everything, None, 1000, true).await;
+        let page =
+            self.store.interaction_page(self.owned_agent(), &everything, None, 1000, true).await;
         let interactions = page.expect("a page").interactions;
         interactions.into_iter().map(|(interaction, _)| interaction.text).collect()
     }
@@ -154,10 +160,12 @@ async fn old_memories_are_cleaned_once_and_resumed_after_a_restart(
     ];
     assert_eq!(fixture.texts().await[..5], expected);
     for secret in ["zanzibar", "timbuktu", "hunter2"] {
-        let found = fixture.store.search_text(fixture.agent, secret, &Filter::default(), 10).await;
+        let found =
+            fixture.store.search_text(fixture.owned_agent(), secret, &Filter::default(), 10).await;
         assert_eq!(found.expect("a search"), [], "{secret}");
     }
-    let parser = fixture.store.search_text(fixture.agent, "parser", &Filter::default(), 10).await;
+    let parser =
+        fixture.store.search_text(fixture.owned_agent(), "parser", &Filter::default(), 10).await;
     assert_eq!(parser.expect("a search").len(), 1);
     // Vectors of changed texts are gone, others stay.
     let vectors = fixture.count("SELECT COUNT(*) FROM interaction_vectors").await;

@@ -5,35 +5,17 @@ use crate::{
     db::{Conn, on},
     rows::{corrupt, rows_at_once},
 };
-use atelier_core::{AgentId, AgentName, ProjectId, UserId, memory::collection_name};
+use atelier_core::{
+    AgentId, AgentName, ProjectId, UserId,
+    memory::{CollectionState, collection_name},
+};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// What has to happen to a collection in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CollectionState {
-    /// The index has to create the collection and fill it with all interactions of its agent.
-    Wanted,
-    /// The index has the collection.
-    Live,
-    /// The agent was deleted: the collection is dropped with its interactions.
-    Gone,
-}
-
-impl CollectionState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Wanted => "wanted",
-            Self::Live => "live",
-            Self::Gone => "gone",
-        }
-    }
-
-    pub(crate) fn parse(state: &str) -> Result<Self> {
-        let states = [Self::Wanted, Self::Live, Self::Gone];
-        let state = states.into_iter().find(|known| known.as_str() == state);
-        state.ok_or_else(|| Error::Corrupt("a collection's state".into()))
-    }
+/// Reads the state of a collection from its row.
+pub(crate) fn read_state(state: &str) -> Result<CollectionState> {
+    let state = CollectionState::ALL.into_iter().find(|known| known.as_str() == state);
+    state.ok_or_else(|| Error::Corrupt("a collection's state".into()))
 }
 
 /// The project and state of each agent's collection. Agents without a collection are left out.
@@ -57,7 +39,7 @@ pub(crate) async fn collection_states(
             select.build_query_as().fetch_all(c).await
         })?;
         for (agent, project, state) in rows {
-            states.push((AgentId(agent), ProjectId(project), CollectionState::parse(&state)?));
+            states.push((AgentId(agent), ProjectId(project), read_state(&state)?));
         }
     }
     Ok(states)

@@ -4,13 +4,13 @@ use crate::{
     Result,
     db::{Conn, on},
     rows::{
-        collections::{CollectionState, collection_states, ensure_collection},
+        collections::{collection_states, ensure_collection},
         json, new_id, now, rows_at_once,
     },
 };
 use atelier_core::{
-    AgentId, InteractionId, NewInteraction, ProjectId, UserId, remembered::without_secrets,
-    terms::terms,
+    AgentId, InteractionId, NewInteraction, ProjectId, UserId, memory::CollectionState,
+    remembered::without_secrets, terms::terms,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;

@@ -10,8 +10,8 @@ use crate::{
     rows::{from_json, now, tasks::queue_of},
 };
 use atelier_core::{
-    AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskId, TaskKind,
-    TaskStatus, task::Step,
+    AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskFailureCode, TaskId,
+    TaskKind, TaskStatus, task::Step,
 };
 use uuid::Uuid;
 
@@ -85,7 +85,7 @@ impl Store {
         let Some(row) = row else { return Ok(()) };
         let owned = Owned::from_row(row)?;
         let why = TaskFailure::new(
-            "interrupted",
+            TaskFailureCode::Interrupted,
             "something went wrong on the server; its log says what",
         );
         match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
@@ -241,5 +241,5 @@ pub(crate) fn interrupted(task: &Task) -> TaskFailure {
          none of them",
         task.steps
     );
-    TaskFailure::new("interrupted", detail)
+    TaskFailure::new(TaskFailureCode::Interrupted, detail)
 }

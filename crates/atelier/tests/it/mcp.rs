@@ -274,9 +274,10 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
     let write = async |path: &str| {
         call(&ann, &mount, "write_file", json!({"path": path, "content": "theirs"})).await
     };
-    for (path, why) in
-        [("ledger.csv", "The books are closed."), (".env", "Nobody can be asked about it here.")]
-    {
+    for (path, why) in [
+        ("ledger.csv", "The books are closed."),
+        (".env", "Nobody can be asked about it here; the user can do it themselves."),
+    ] {
         let (said, error) = read(path).await;
         assert!(error && said.starts_with("Error: Access denied") && said.ends_with(why), "{said}");
         let (said, error) = call(&ann, &mount, "get_file_info", json!({"path": path})).await;

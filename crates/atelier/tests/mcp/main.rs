@@ -237,11 +237,12 @@ fn readers_see_one_whole_version_while_others_write() {
         for version in &versions {
             scope.spawn(move || {
                 for _ in 0..30 {
-                    post(
-                        address,
-                        "/mcp",
-                        &call("write_file", json!({ "path": "shared", "content": version })),
-                    );
+                    let arguments = json!({ "path": "shared", "content": version });
+                    let (status, body) = post(address, "/mcp", &call("write_file", arguments));
+                    assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
+                    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+                    let text = answer["result"]["content"][0]["text"].as_str();
+                    assert_eq!(text, Some("Successfully wrote 100000 bytes to shared"), "{answer}");
                 }
             });
         }

@@ -145,8 +145,8 @@ async fn write_file_keeps_to_its_size_limit(#[values(Sqlite, Postgres)] backend:
     assert_eq!(shop.machine.read("a.txt").len(), limit);
 }
 
-/// TL-01.3: output, exit code and time; timeouts up to 300 s; 1 MB of output; a clean environment;
-/// only allowed commands.
+/// TL-01.3: output, exit code and time; a timeout of 30 s, or 300 s for slow commands; 1 MB of output;
+/// a clean environment; only allowed commands.
 #[rstest]
 #[tokio::test]
 async fn execute_command_reports_its_outcome_within_its_limits(
@@ -161,6 +161,14 @@ async fn execute_command_reports_its_outcome_within_its_limits(
         json!(["one\n", "", 0, false])
     );
     assert!(ran["execution_time"].as_f64().is_some_and(|seconds| seconds > 0.0), "{ran}");
+
+    // Without a timeout of its own, a call gets one by its command.
+    for (params, timeout) in
+        [(command("cat", &["notes.txt"]), 30), (command("npm", &["install"]), 300)]
+    {
+        let call = shop.desk.execute("execute_command", params).await;
+        assert_eq!(call["timeout"], timeout, "{call}");
+    }
 
     let failed = shop.fails("execute_command", command("ls", &["missing"])).await;
     assert_eq!(
