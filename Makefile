@@ -43,7 +43,7 @@ check: ## Check formatting, lints, invariants and, with cargo-deny, licences and
 	else echo "cargo-deny is not installed, so licences and banned crates were not checked: cargo install --locked cargo-deny"; fi
 
 .PHONY: docs
-docs: ## Write the generated documents: docs/reference and the tests in docs/scenarios.md
+docs: ## Write what is generated from the code: docs/reference, tables in docs, web/src/api/tools.json
 	UPDATE_SNAPSHOTS=1 $(CARGO) test --quiet --locked -p atelier --bin atelier reference::
 
 .PHONY: bench

@@ -19,7 +19,7 @@ fuzz_target!(|text: &str| {
     let roots = Roots::announced("/base/ws").also("/workspace");
     let judge = |args: &[String]| {
         let command = Command { command: command.clone(), args: args.to_vec(), timeout: None, cwd: WorkspacePath::root() };
-        let call = ToolCall::ExecuteCommand(command);
+        let call = ToolCall::from(command);
         let judgement = Policy::builtin().judge(&call, &roots);
         // What it would touch is asked for as well, when it runs.
         let paths = Policy::builtin().paths(&call, &roots);

@@ -30,6 +30,18 @@ for (const [language, messages] of Object.entries(LANGUAGES)) {
   });
 }
 
+test("every tool has a title in every language", () => {
+  const file = readFileSync(join(SOURCES, "api/tools.json"), "utf8");
+  const tools = JSON.parse(file) as { name: string }[];
+  const known = tools.map(({ name }) => `tool.${name}`);
+  for (const [language, messages] of Object.entries(LANGUAGES))
+    assert.deepEqual(
+      known.filter((key) => !(key in messages)),
+      [],
+      language,
+    );
+});
+
 const sources = readdirSync(SOURCES, { recursive: true, encoding: "utf8" })
   .filter((path) => /\.(ts|svelte|css)$/.test(path) && !path.startsWith("api/schema"))
   .map((path) => ({ path, text: readFileSync(join(SOURCES, path), "utf8") }));

@@ -10,7 +10,9 @@ use atelier_core::{
     path::Roots,
     policy::{Policy, call::ToolCall},
 };
-use atelier_executor::{Approval, Cancel, Options, Runner, RunnerOptions, Tools, Workspace};
+use atelier_executor::{
+    Approval, Cancel, Functions, Options, Runner, RunnerOptions, Tools, Workspace,
+};
 use serde_json::json;
 use std::{
     fmt::Write as _,
@@ -47,6 +49,7 @@ pub(crate) fn measure(rounds: usize, report: &mut Report) -> Result<()> {
         runner: Some(&runner),
         policy: Policy::builtin(),
         roots: &roots,
+        functions: Functions::builtin(),
     };
     let gated = |args: &[&str]| -> Result<f64> {
         let params = json!({ "command": "git", "args": args });

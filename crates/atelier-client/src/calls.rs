@@ -14,6 +14,7 @@ use atelier_core::{
     CallId, FailureCode,
     gate::{CallStatus, GatedCall, ToolOutcome},
     policy::{call::ToolCall, verdict::Verdict},
+    tools::{ToolDef, ToolTable},
 };
 use atelier_executor::Cancel;
 use std::{
@@ -160,7 +161,8 @@ impl Client {
         let (key, what) = (call.key(), summary(&call.tool_name, &call.tool_params));
         // A command is claimed only when it can start, because nobody knows how long the others
         // take.
-        let is_command = call.tool_name == "execute_command";
+        let is_command =
+            ToolTable::builtin().get(&call.tool_name).is_some_and(ToolDef::runs_commands);
         let slots = if is_command { &self.command_slots } else { &self.file_call_slots };
         let slot = tokio::select! {
             slot = slots.acquire() => slot,

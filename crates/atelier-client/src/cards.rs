@@ -5,13 +5,14 @@ use crate::{
     error::{Error, Result},
     keyboard::{ESCAPE, Keyboard},
     project::ProjectApi,
-    screen::{Screen, argv, summary, wrapped},
+    screen::{Screen, summary, wrapped},
 };
 use atelier_api::{clients::Client as MachineInfo, work::PlanDetails};
 use atelier_core::{
     CallId, PlanId, PlanStatus, TaskKind,
     gate::{CallStatus, GatedCall, GrantScope, LOCAL_GIT},
     policy::verdict::Verdict,
+    tools::ToolDef,
     visible::visible,
 };
 use chrono::{DateTime, Utc};
@@ -295,19 +296,18 @@ impl Cards {
             }
         };
         let params = &call.tool_params;
-        let text = |name: &str| params[name].as_str();
-        match call.tool_name.as_str() {
-            "execute_command" => {
-                row("command", &argv(params));
-                row("folder", text("cwd").unwrap_or("."));
-                row("network", &network(call));
-                row("sandbox", machine.map_or("unknown: no machine is connected", sandbox));
+        match call.tool() {
+            Some(tool) => {
+                for (label, value) in tool.card_rows(params) {
+                    row(label, &value);
+                }
             }
-            "move_file" => {
-                row("from", text("source").unwrap_or_default());
-                row("to", text("destination").unwrap_or_default());
-            }
-            _ => row("path", text("path").unwrap_or_default()),
+            // A newer server may have tools that this version does not know.
+            None => row("with", &params.to_string()),
+        }
+        if call.tool().is_some_and(ToolDef::runs_commands) {
+            row("network", &network(call));
+            row("sandbox", machine.map_or("unknown: no machine is connected", sandbox));
         }
         row("machine", machine.map_or("none is connected", |machine| &machine.root));
         if let Some(note) = &call.note {

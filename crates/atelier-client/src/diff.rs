@@ -6,7 +6,7 @@
 use atelier_core::{
     digest::{CallDigest, PreviewDigest},
     gate::CallPreview,
-    policy::call::ToolCall,
+    policy::{Access, call::ToolCall},
 };
 use atelier_executor::{Described, Kind, Preview, Tools};
 use similar::TextDiff;
@@ -53,14 +53,13 @@ pub(crate) fn is_shown(
 
 fn shown(call: &ToolCall, preview: Preview, form: Form) -> CallPreview {
     let base_checksum = preview.base_checksum().map(str::to_owned);
-    let diff = match (call, &preview) {
-        (ToolCall::DeleteFile { path }, Preview::Entry(there)) => deleted(path.as_str(), there),
-        (ToolCall::MoveFile { source, destination }, Preview::Entry(there)) => {
+    let (removed, written) = (call.path_used_to(Access::Remove), call.path_used_to(Access::Write));
+    let diff = match (&preview, removed, written) {
+        (Preview::Entry(there), Some(path), None) => deleted(path.as_str(), there),
+        (Preview::Entry(there), Some(source), Some(destination)) => {
             moved(source.as_str(), destination.as_str(), there)
         }
-        (ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. }, preview) => {
-            unified(path.as_str(), preview, form)
-        }
+        (Preview::Write { .. }, _, Some(path)) => unified(path.as_str(), &preview, form),
         _ => String::new(),
     };
     CallPreview { base_checksum, diff }

@@ -15,7 +15,8 @@ use atelier_core::{
     },
 };
 use atelier_executor::{
-    Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools, Workspace,
+    Approval, Cancel, Functions, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools,
+    Workspace,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -83,7 +84,7 @@ impl LocalWorkspace {
 
     pub fn tools(&self) -> Tools<'_> {
         let Self { workspace, runner, roots, policy, .. } = self;
-        Tools { workspace, runner: Some(runner), policy, roots }
+        Tools { workspace, runner: Some(runner), policy, roots, functions: Functions::builtin() }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -106,8 +107,8 @@ impl LocalWorkspace {
 
     /// The outcome of a call that does not run here. It says who can change that.
     pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolOutcome {
-        let reason = match call {
-            ToolCall::ExecuteCommand(command)
+        let reason = match call.command() {
+            Some(command)
                 if judgement.verdict == Verdict::Deny
                     && self.unaccepted.contains(&command.command) =>
             {

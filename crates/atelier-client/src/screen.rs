@@ -1,6 +1,6 @@
 //! Output to the terminal: one line for each thing that happens, and cards for approvals.
 
-use atelier_core::visible::visible;
+use atelier_core::{tools::ToolTable, visible::visible};
 use chrono::Local;
 use serde_json::Value;
 use std::{
@@ -172,32 +172,15 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
 
 /// A tool call in one line.
 pub(crate) fn summary(tool: &str, params: &Value) -> String {
-    let field = |name: &str| params[name].as_str().unwrap_or_default();
-    let text = match tool {
-        "execute_command" => argv(params),
-        "move_file" => format!("move_file {} → {}", field("source"), field("destination")),
-        _ => format!("{tool} {}", field("path")),
+    let text = match ToolTable::builtin().get(tool) {
+        Some(tool) if tool.runs_commands() => tool.summarize(params),
+        Some(tool) => format!("{} {}", tool.name, tool.summarize(params)),
+        None => tool.to_owned(),
     };
     match text.char_indices().nth(160) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
-}
-
-/// A command and its arguments, quoted so that it is clear where each argument ends.
-pub(crate) fn argv(params: &Value) -> String {
-    let words =
-        std::iter::once(&params["command"]).chain(params["args"].as_array().into_iter().flatten());
-    let words = words.map(|word| {
-        let word = word.as_str().unwrap_or_default();
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:@,+%".contains(&b);
-        if !word.is_empty() && word.bytes().all(plain) {
-            word.to_owned()
-        } else {
-            format!("{word:?}")
-        }
-    });
-    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

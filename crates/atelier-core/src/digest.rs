@@ -1,7 +1,11 @@
 //! Digests of calls. A digest covers everything that a call would act with, so it identifies
 //! exactly what was approved.
 
-use crate::{gate::CallPreview, policy::call::ToolCall};
+use crate::{
+    gate::CallPreview,
+    policy::call::ToolCall,
+    tools::{Kind, Param, Presence, Surface, parse::Arg},
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
@@ -19,62 +23,10 @@ impl CallDigest {
         // The digest begins with the name of its format, so that no other kind of digest is equal
         // to it.
         form.text("atelier call 1").text(call.name());
-        match call {
-            ToolCall::ReadFile { path, head, tail } => {
-                form.text(path.as_str()).number(*head).number(*tail);
-            }
-            ToolCall::WriteFile { path, content, mode, create_dirs, if_checksum } => {
-                form.text(path.as_str())
-                    .text(content)
-                    .number(Some(*mode as u64))
-                    .flag(*create_dirs);
-                form.maybe(if_checksum.as_deref());
-            }
-            ToolCall::EditFile { path, edits, if_checksum } => {
-                form.text(path.as_str())
-                    .maybe(if_checksum.as_deref())
-                    .number(Some(edits.len() as u64));
-                for edit in edits {
-                    form.text(&edit.old_text).text(&edit.new_text).flag(edit.replace_all);
-                }
-            }
-            ToolCall::ListDirectory { path, recursive, pattern } => {
-                form.text(path.as_str())
-                    .flag(*recursive)
-                    .maybe(pattern.as_ref().map(|p| p.as_str()));
-            }
-            ToolCall::SearchFiles { path, pattern, max_results } => {
-                form.text(path.as_str())
-                    .text(pattern.as_str())
-                    .number(max_results.map(|n| n as u64));
-            }
-            ToolCall::Grep(grep) => {
-                form.text(&grep.pattern)
-                    .text(grep.path.as_str())
-                    .maybe(grep.glob.as_ref().map(|g| g.as_str()));
-                form.flag(grep.ignore_case)
-                    .flag(grep.literal)
-                    .number(Some(u64::from(grep.context)));
-                form.number(grep.max_results.map(|n| n as u64));
-            }
-            ToolCall::CreateDirectory { path }
-            | ToolCall::GetFileInfo { path }
-            | ToolCall::DeleteFile { path } => {
-                form.text(path.as_str()).flag(path.demands_directory());
-            }
-            ToolCall::MoveFile { source, destination } => {
-                form.text(source.as_str())
-                    .text(destination.as_str())
-                    .flag(destination.demands_directory());
-            }
-            ToolCall::ExecuteCommand(command) => {
-                form.text(command.cwd.as_str())
-                    .text(&command.command)
-                    .number(Some(command.args.len() as u64));
-                for arg in &command.args {
-                    form.text(arg);
-                }
-                form.number(command.timeout.map(u64::from));
+        let args = call.args();
+        for (param, arg) in call.tool.params.iter().zip(args.iter()) {
+            if param.is_on(Surface::Gate) {
+                form.argument(param, arg);
             }
         }
         Self(form.0.finalize().into())
@@ -102,6 +54,37 @@ impl PreviewDigest {
 struct CanonicalForm(Sha256);
 
 impl CanonicalForm {
+    fn argument(&mut self, param: &Param, arg: &Arg) {
+        match (param.kind, arg) {
+            (Kind::Entry(_), Arg::Path(path)) => {
+                self.text(path.as_str()).flag(path.demands_directory())
+            }
+            (_, Arg::Path(path)) => self.text(path.as_str()),
+            // What a call may leave out says whether it is there, before it says what it is.
+            (_, Arg::Text(text)) if param.presence == Presence::Optional => self.maybe(Some(text)),
+            (_, Arg::Text(text)) => self.text(text),
+            (_, Arg::Glob(glob)) if param.presence == Presence::Optional => {
+                self.maybe(Some(glob.as_str()))
+            }
+            (_, Arg::Glob(glob)) => self.text(glob.as_str()),
+            (_, Arg::Number(number)) => self.number(Some(*number)),
+            (_, Arg::Flag(flag)) => self.flag(*flag),
+            (_, Arg::Choice(at)) => self.number(Some(*at as u64)),
+            (_, Arg::Edits(edits)) => {
+                self.number(Some(edits.len() as u64));
+                edits.iter().fold(self, |form, edit| {
+                    form.text(&edit.old_text).text(&edit.new_text).flag(edit.replace_all)
+                })
+            }
+            (_, Arg::Words(words)) => {
+                self.number(Some(words.len() as u64));
+                words.iter().fold(self, |form, word| form.text(word))
+            }
+            (Kind::Number { .. } | Kind::Timeout, Arg::Absent) => self.number(None),
+            (_, Arg::Absent) => self.maybe(None),
+        };
+    }
+
     fn text(&mut self, text: &str) -> &mut Self {
         self.0.update((text.len() as u64).to_be_bytes());
         self.0.update(text.as_bytes());

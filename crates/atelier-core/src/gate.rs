@@ -27,6 +27,7 @@ use crate::{
         class::CallClass,
         verdict::{Judgement, Verdict},
     },
+    tools::{ToolDef, ToolTable},
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -384,7 +385,12 @@ impl GatedCall {
 
     /// Whether the machine can show what the call would change.
     pub fn has_preview(&self) -> bool {
-        matches!(self.tool_name.as_str(), "write_file" | "edit_file" | "delete_file" | "move_file")
+        self.tool().is_some_and(|tool| tool.has_preview)
+    }
+
+    /// The definition of the tool; `None` if there is no such tool.
+    pub fn tool(&self) -> Option<&'static ToolDef> {
+        ToolTable::builtin().get(&self.tool_name).filter(|tool| tool.gated)
     }
 }
 

@@ -27,6 +27,7 @@ pub mod project;
 pub mod remembered;
 pub mod task;
 pub mod terms;
+pub mod tools;
 pub mod visible;
 
 pub use agent::{Agent, AgentConfig, AgentStatus, PartialAgentConfig};

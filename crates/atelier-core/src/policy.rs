@@ -7,7 +7,6 @@
 //! resolved.
 
 pub mod call;
-pub mod catalog;
 pub mod class;
 mod command;
 mod config;
@@ -30,6 +29,7 @@ pub use files::{Access, FileClass};
 use crate::{
     failure::FailureCode,
     path::{Roots, WorkspacePath},
+    tools::{Kind, Rating, Surface, ToolTable},
 };
 use call::{CallError, Command, ToolCall};
 use command::{
@@ -72,6 +72,8 @@ pub struct Policy {
     restrictions: Vec<(RestrictionSource, Restrictions)>,
     /// The verdict for changes of an ordinary file. The class of the file can make it stricter.
     change_verdict: Verdict,
+    /// The tools that calls may name.
+    tools: ToolTable,
     /// The data that `commands` was compiled from, so that a server can add to it.
     sources: Vec<RuleFile>,
 }
@@ -119,6 +121,7 @@ impl Policy {
             limits,
             restrictions: Vec::new(),
             change_verdict: Verdict::Medium,
+            tools: ToolTable::builtin().clone(),
             sources,
         })
     }
@@ -146,7 +149,12 @@ impl Policy {
         let own = (extension.narrow != Restrictions::default())
             .then(|| (RestrictionSource::Server, extension.narrow.clone()));
         let restrictions = self.restrictions.iter().cloned().chain(own).collect();
-        Ok(Policy { restrictions, change_verdict: self.change_verdict, ..policy })
+        Ok(Policy {
+            restrictions,
+            change_verdict: self.change_verdict,
+            tools: self.tools.clone(),
+            ..policy
+        })
     }
 
     /// The policy with further restrictions. A restriction gives one more verdict, and the
@@ -164,7 +172,7 @@ impl Policy {
             rule.children.values().for_each(|child| ids(child, all));
         }
         let optional = optional()?;
-        let mut all: Vec<&str> = call::TOOL_NAMES.to_vec();
+        let mut all: Vec<&str> = self.tools.gated().map(|tool| tool.name).collect();
         self.commands.values().for_each(|rule| ids(rule, &mut all));
         // A restriction may also name commands that are not allowed here anyway, to make sure that
         // they stay so.
@@ -174,6 +182,15 @@ impl Policy {
             Some(key) => Err(RuleError::Restriction(key.to_owned())),
             None => Ok(()),
         }
+    }
+
+    /// The policy for these tools.
+    pub fn with_tools(&self, tools: ToolTable) -> Policy {
+        Policy { tools, ..self.clone() }
+    }
+
+    pub fn tools(&self) -> &ToolTable {
+        &self.tools
     }
 
     pub fn limits(&self) -> &Limits {
@@ -188,7 +205,8 @@ impl Policy {
         params: serde_json::Value,
         roots: &Roots,
     ) -> (Result<ToolCall, CallError>, Judgement) {
-        let call = ToolCall::parse(tool_name, params, roots, &self.limits);
+        let call =
+            ToolCall::parse_on(Surface::Gate, &self.tools, tool_name, params, roots, &self.limits);
         let judgement = match &call {
             Ok(call) => self.judge(call, roots),
             Err(error) => Judgement::denied(error.code(), error.code().as_str(), error.to_string()),
@@ -198,63 +216,32 @@ impl Policy {
 
     /// Judges a call by its text.
     pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
-        let tool = call.name();
-        let plain = |verdict, reason: &str| Judgement::new(verdict, tool, reason);
-        let judgement = match call {
-            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self
-                .stricter_for_file(
-                    plain(Verdict::Low, "It only reads a file of the workspace."),
-                    path,
-                    Access::Read,
-                ),
-            ToolCall::ListDirectory { path, .. } | ToolCall::SearchFiles { path, .. } => self
-                .stricter_for_file(
-                    plain(Verdict::Low, "It only lists names in the workspace."),
-                    path,
-                    Access::Read,
-                ),
-            ToolCall::Grep(grep) => {
-                let plain = plain(Verdict::Low, "It only searches files of the workspace.");
-                let judgement = self.stricter_for_file(plain, &grep.path, Access::Read);
-                match grep
-                    .glob
-                    .as_ref()
-                    .and_then(|glob| self.files.class(glob.as_str(), Access::Read))
-                {
-                    Some(class) => {
-                        judgement.stricter(class.judgement("the files searched").about(tool))
-                    }
-                    None => judgement,
-                }
-            }
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self
-                .stricter_for_file(
-                    plain(self.change_verdict, "It changes a file of the project."),
-                    path,
-                    Access::Write,
-                ),
-            ToolCall::CreateDirectory { path } => self.stricter_for_file(
-                plain(self.change_verdict, "It makes a directory."),
-                path,
-                Access::Output,
-            ),
-            ToolCall::MoveFile { source, destination } => {
-                let judgement = plain(self.change_verdict, "It moves a file of the project.");
-                let judgement = self.stricter_for_file(judgement, source, Access::Remove);
-                let judgement = self.stricter_for_file(judgement, destination, Access::Write);
-                protect_top_level(judgement, source, false)
-            }
-            ToolCall::DeleteFile { path } => {
-                let judgement = plain(Verdict::High, "It deletes a file of the project.");
-                protect_top_level(
-                    self.stricter_for_file(judgement, path, Access::Remove),
-                    path,
-                    false,
-                )
-            }
-            ToolCall::ExecuteCommand(command) => return self.judge_command(command, roots),
+        if let Some(command) = call.command() {
+            return self.judge_command(command, roots);
+        }
+        let verdict = match call.tool.rating {
+            Rating::Always(verdict) => verdict,
+            Rating::Change | Rating::Command => self.change_verdict,
         };
-        self.restrict(judgement, &[tool])
+        let mut judgement = Judgement::new(verdict, call.name(), call.tool.reason);
+        for (param, path) in call.paths() {
+            if let Some(access) = param.kind.access() {
+                judgement = self.stricter_for_file(judgement, path, access);
+            }
+        }
+        for (param, path) in call.paths() {
+            if param.kind.access() == Some(Access::Remove) {
+                judgement = protect_top_level(judgement, path, false);
+            }
+        }
+        for (param, glob) in call.globs() {
+            let Kind::Glob(Some(access)) = param.kind else { continue };
+            if let Some(class) = self.files.class(glob.as_str(), access) {
+                let found = class.judgement("the files searched").about(call.name());
+                judgement = judgement.stricter(found);
+            }
+        }
+        self.restrict(judgement, &[call.name()])
     }
 
     /// Makes a judgement stricter if the class of a file that the call uses demands it.
@@ -314,44 +301,27 @@ impl Policy {
     /// The paths that a call names, for the executor to resolve. It is called only when a call
     /// runs, because it allocates and judging a call does not.
     pub fn paths(&self, call: &ToolCall, roots: &Roots) -> Vec<PathUse> {
-        let used = |path: &WorkspacePath, access| PathUse {
-            raw: path.as_str().to_owned(),
-            path: path.clone(),
-            access,
+        let Some(command) = call.command() else {
+            let used = call.paths().filter_map(|(param, path)| {
+                let access = param.kind.access()?;
+                Some(PathUse { raw: path.as_str().to_owned(), path: path.clone(), access })
+            });
+            return used.collect();
         };
-        match call {
-            ToolCall::ReadFile { path, .. }
-            | ToolCall::GetFileInfo { path }
-            | ToolCall::ListDirectory { path, .. }
-            | ToolCall::SearchFiles { path, .. }
-            | ToolCall::Grep(call::Grep { path, .. }) => vec![used(path, Access::Read)],
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => {
-                vec![used(path, Access::Write)]
-            }
-            ToolCall::CreateDirectory { path } => vec![used(path, Access::Output)],
-            ToolCall::MoveFile { source, destination } => {
-                vec![used(source, Access::Remove), used(destination, Access::Write)]
-            }
-            ToolCall::DeleteFile { path } => vec![used(path, Access::Remove)],
-            ToolCall::ExecuteCommand(command) => {
-                let Some(rule) = self.commands.get(command.command.as_str()) else {
-                    return Vec::new();
-                };
-                let mut judge = Judge::new(&self.files, roots, &command.cwd);
-                judge.paths = Some(Vec::new());
-                judge.judge(rule, command);
-                let mut paths = judge.paths.take().unwrap_or_default();
-                if !command.cwd.is_root() {
-                    // The working directory of the command is resolved like any other path.
-                    paths.push(PathUse {
-                        raw: ".".to_owned(),
-                        path: command.cwd.clone(),
-                        access: Access::Read,
-                    });
-                }
-                paths
-            }
+        let Some(rule) = self.commands.get(command.command.as_str()) else { return Vec::new() };
+        let mut judge = Judge::new(&self.files, roots, &command.cwd);
+        judge.paths = Some(Vec::new());
+        judge.judge(rule, command);
+        let mut paths = judge.paths.take().unwrap_or_default();
+        if !command.cwd.is_root() {
+            // The working directory of the command is resolved like any other path.
+            paths.push(PathUse {
+                raw: ".".to_owned(),
+                path: command.cwd.clone(),
+                access: Access::Read,
+            });
         }
+        paths
     }
 
     /// Patterns for the paths of files that are not read without a question. A search for such

@@ -76,7 +76,7 @@ fn command() -> impl Strategy<Value = Command> {
 }
 
 fn verdict(command: &Command) -> Verdict {
-    Policy::builtin().judge(&ToolCall::ExecuteCommand(command.clone()), &roots()).verdict
+    Policy::builtin().judge(&ToolCall::from(command.clone()), &roots()).verdict
 }
 
 proptest! {
@@ -118,7 +118,7 @@ proptest! {
     #[test]
     fn judging_never_panics_and_always_explains(command in command()) {
         let policy = Policy::builtin();
-        let call = ToolCall::ExecuteCommand(command);
+        let call = ToolCall::from(command);
         let judged = policy.judge(&call, &roots());
         prop_assert!(!judged.rule.is_empty() && !judged.reason.is_empty());
         prop_assert_eq!(judged.code.is_some(), judged.verdict == Verdict::Deny);
@@ -167,7 +167,7 @@ proptest! {
 
     #[test]
     fn approving_one_command_approves_no_other(a in command(), b in command()) {
-        let digest = |command: &Command| CallDigest::of(&ToolCall::ExecuteCommand(command.clone()));
+        let digest = |command: &Command| CallDigest::of(&ToolCall::from(command.clone()));
         prop_assert_eq!(a == b, digest(&a) == digest(&b));
     }
 }

@@ -12,8 +12,8 @@ use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_executor::{
-    Access, Approval, Cancel, CommandSpec, Expect, Glob, GrepSpec, Listing, Mending, Options, Part,
-    Runner, RunnerOptions, Tools, Workspace,
+    Access, Approval, Cancel, CommandSpec, Expect, Functions, Glob, GrepSpec, Listing, Mending,
+    Options, Part, Runner, RunnerOptions, Tools, Workspace,
 };
 
 const FILES: usize = 100_000;
@@ -95,8 +95,13 @@ fn main() {
     );
 
     let roots = Roots::relative_only();
-    let tools =
-        Tools { workspace: &ws, runner: Some(&runner), policy: Policy::builtin(), roots: &roots };
+    let tools = Tools {
+        workspace: &ws,
+        runner: Some(&runner),
+        policy: Policy::builtin(),
+        roots: &roots,
+        functions: Functions::builtin(),
+    };
     let pwd = ToolCall::parse(
         "execute_command",
         serde_json::json!({ "command": "pwd" }),

@@ -4,6 +4,7 @@
 //! where the root is or what is outside it.
 
 use atelier_core::FailureCode;
+use atelier_core::policy::call::CallError;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,9 @@ pub enum Error {
     EditEmpty,
     #[error("Pattern not allowed: {why}")]
     Pattern { why: String },
+    /// A function asked for an argument that the definition of its tool does not have.
+    #[error(transparent)]
+    Call(#[from] CallError),
     #[error("Name too long: {path}")]
     NameTooLong { path: String },
     #[error("Command not found: {program}")]
@@ -91,6 +95,7 @@ impl Error {
             Self::EditMismatch { .. } => FailureCode::EditMismatch,
             Self::EditEmpty => FailureCode::EditEmpty,
             Self::Pattern { .. } => FailureCode::PatternNotAllowed,
+            Self::Call(error) => error.code(),
             Self::NameTooLong { .. } => FailureCode::NameTooLong,
             Self::CommandNotFound { .. } => FailureCode::CommandNotFound,
             Self::ProgramInWorkspace { .. } | Self::NulArgument => FailureCode::CommandNotAllowed,

@@ -35,7 +35,7 @@ pub use process::{
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
-pub use tools::{Approval, Preview, Tools};
+pub use tools::{Approval, Function, Functions, Preview, Run, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};

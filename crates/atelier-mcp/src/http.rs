@@ -63,9 +63,9 @@ pub async fn serve<H: ServerHandler>(
     // The SDK ends every stream when its token is cancelled, so it gets a token that is cancelled
     // after the calls.
     let streams = CancellationToken::new();
-    let front = Arc::new(Front::new(make, settings, &streams));
-    let calls = front.calls.clone();
-    let router = router(front);
+    let service = Arc::new(HttpService::new(make, settings, &streams));
+    let calls = service.calls.clone();
+    let router = router(service);
     // Without `TCP_NODELAY`, every event stream waits 40 ms for an acknowledgement.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
@@ -91,12 +91,12 @@ pub async fn serve<H: ServerHandler>(
     }
 }
 
-fn router<H: ServerHandler>(front: Arc<Front<H>>) -> Router {
+fn router<H: ServerHandler>(service: Arc<HttpService<H>>) -> Router {
     Router::new()
         .route("/mcp", any(handle::<H>))
         .route("/mcp/", any(handle::<H>))
         .route("/health", get(health))
-        .with_state(front)
+        .with_state(service)
 }
 
 async fn health() -> impl IntoResponse {
@@ -104,13 +104,13 @@ async fn health() -> impl IntoResponse {
 }
 
 async fn handle<H: ServerHandler>(
-    State(front): State<Arc<Front<H>>>,
+    State(service): State<Arc<HttpService<H>>>,
     request: Request,
 ) -> Response {
-    front.handle(request).await
+    service.handle(request).await
 }
 
-pub(crate) struct Front<H> {
+pub(crate) struct HttpService<H> {
     sessions: StreamableHttpService<H, LocalSessionManager>,
     requests: StreamableHttpService<H, LocalSessionManager>,
     /// Tool calls whose answers are not completely sent yet.
@@ -119,36 +119,36 @@ pub(crate) struct Front<H> {
     max_body: usize,
 }
 
-impl<H: ServerHandler> Front<H> {
+impl<H: ServerHandler> HttpService<H> {
     pub(crate) fn new(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,
         stop: &CancellationToken,
     ) -> Self {
-        Self::keeping(make, settings, stop, None)
+        Self::with_replay(make, settings, stop, None)
     }
 
     /// Like `new`, but keeps messages of sessions for hosts that lose their connection.
-    pub(crate) fn keeping(
+    pub(crate) fn with_replay(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,
         stop: &CancellationToken,
-        kept: Option<Arc<dyn EventStore>>,
+        replay: Option<Arc<dyn EventStore>>,
     ) -> Self {
         let config = config(&settings, stop);
-        let service = |lifetime, config, kept: Option<Arc<dyn EventStore>>| {
+        let make_service = |lifetime, config, replay: Option<Arc<dyn EventStore>>| {
             let make = make.clone();
             let sessions = LocalSessionManager::default();
-            let mut sessions = match kept {
-                Some(kept) => sessions.with_event_store(kept),
+            let mut sessions = match replay {
+                Some(replay) => sessions.with_event_store(replay),
                 None => sessions,
             };
             sessions.session_config.keep_alive = Some(settings.session_idle);
             StreamableHttpService::new(move || Ok(make(lifetime)), Arc::new(sessions), config)
         };
         Self {
-            sessions: service(Lifetime::Session, config.clone(), kept),
-            requests: service(
+            sessions: make_service(Lifetime::Session, config.clone(), replay),
+            requests: make_service(
                 Lifetime::Request,
                 config.with_legacy_session_mode(false).with_json_response(true),
                 None,

@@ -1,35 +1,35 @@
-//! The workspace tools over the Model Context Protocol: on standard input and output, and over
+//! The tools of a workspace over the Model Context Protocol, on standard input and output and over
 //! HTTP.
 //!
-//! The code that touches files is in `atelier-executor`. This crate has the protocol, the texts of
-//! the tools and the transports. A [`Space`] is the directory that is served, and
-//! [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks the same protocol for tools
-//! that other code runs. [`call_in`] runs one workspace tool in a directory that is a workspace for
-//! this call only.
+//! The tools are defined in `atelier_core::tools`, and `atelier-executor` touches the files. This
+//! crate has the protocol, the texts that MCP hosts get, and the transports. A [`ServedWorkspace`]
+//! is the directory that is served, and [`WorkspaceServer`] answers the protocol for it. A
+//! [`Mount`] speaks the same protocol for tools that another part of the program runs.
+//! [`run_single_call`] runs one of the workspace's tools in a directory that exists only for the
+//! call.
 
-mod args;
-mod catalogue;
 mod extra;
-mod follow;
 pub mod http;
 mod jsonrpc;
 mod list;
+mod listing;
 mod mount;
+mod notify;
 mod read;
 mod replay;
 mod reply;
 mod resources;
 mod search;
+mod served;
 mod server;
-mod space;
+mod single_call;
 pub mod stdio;
 mod tools;
 mod uri;
-mod visit;
 mod watch;
 mod write;
 
-pub use mount::{Call, Mount, Offer, Outcome, Progress, Run};
+pub use mount::{Call, Mount, MountInfo, Outcome, Progress, RunTool};
+pub use served::{ServedWorkspace, Settings};
 pub use server::WorkspaceServer;
-pub use space::{Settings, Space};
-pub use visit::call_in;
+pub use single_call::run_single_call;

@@ -4,25 +4,24 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 
 use atelier_core::path::WorkspacePath;
-use atelier_executor::{Error, Hit, Info, Kind};
+use atelier_executor::{Cancel, Error, Hit, Info, Kind};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use crate::args::Args;
 use crate::reply::{Answer, Failure, Reply, reason};
-use crate::space::{Space, shown};
+use crate::served::{ServedWorkspace, shown};
+use crate::tools::Request;
 
-pub(crate) fn list_directory(space: &Space, mut args: Args) -> Answer {
-    let raw = args.text("path");
-    args.done()?;
-    let path = space.seen("list_directory", &raw)?;
+pub(crate) fn list_directory(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
+    let (path, raw) = (request.call.path("path")?, request.written("path"));
+    served.check_readable("list_directory", path)?;
     let entries =
-        space.workspace().entries(&path).map_err(|error| directory_failure(space, &raw, &error))?;
+        served.workspace().entries(path).map_err(|error| directory_failure(served, raw, &error))?;
     let mut rows = Rows::new(entries.len());
     for (name, kind) in &entries {
         let directory = match kind {
             Kind::Symlink => {
-                leads_to_directory(space, name.to_str().and_then(|name| path.join(name).ok()))
+                leads_to_directory(served, name.to_str().and_then(|name| path.join(name).ok()))
             }
             kind => *kind == Kind::Directory,
         };
@@ -77,45 +76,44 @@ pub(crate) fn line_of(text: &mut String, directory: bool, name: &str) {
     text.push_str(&shown(name));
 }
 
-pub(crate) fn directory_failure(space: &Space, raw: &str, error: &Error) -> Failure {
+pub(crate) fn directory_failure(served: &ServedWorkspace, raw: &str, error: &Error) -> Failure {
     match error {
         Error::NotFound { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("Directory not found: {raw}"))
         }
         Error::NotADirectory { .. } => Failure::new(format!("Not a directory: {raw}")),
-        Error::Outside { .. } => space.access_denied(),
+        Error::Outside { .. } => served.access_denied(),
         Error::Permission { .. } => Failure::new(format!("Directory not readable: {raw}")),
         error => Failure::new(format!("Failed to list directory - {}", reason(error))),
     }
 }
 
-pub(crate) fn is_directory(space: &Space, hit: &Hit) -> bool {
+pub(crate) fn is_directory(served: &ServedWorkspace, hit: &Hit) -> bool {
     match hit.kind {
         Kind::Symlink => leads_to_directory(
-            space,
+            served,
             hit.path.to_str().and_then(|path| WorkspacePath::root().join(path).ok()),
         ),
         kind => kind == Kind::Directory,
     }
 }
 
-/// Whether a link leads to a directory inside the workspace.
-fn leads_to_directory(space: &Space, link: Option<WorkspacePath>) -> bool {
-    link.is_some_and(|link| space.workspace().is_directory(&link))
+/// A link counts as what it leads to, as long as that is inside.
+fn leads_to_directory(served: &ServedWorkspace, link: Option<WorkspacePath>) -> bool {
+    link.is_some_and(|link| served.workspace().is_directory(&link))
 }
 
-pub(crate) fn get_file_info(space: &Space, mut args: Args) -> Answer {
-    let raw = args.text("path");
-    args.done()?;
-    let path = space.seen("get_file_info", &raw)?;
-    let info = space.workspace().info(&path).map_err(|error| match error {
+pub(crate) fn get_file_info(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
+    let (path, raw) = (request.call.path("path")?, request.written("path"));
+    served.check_readable("get_file_info", path)?;
+    let info = served.workspace().info(path).map_err(|error| match error {
         Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("Path not found: {raw}"))
         }
-        Error::Outside { .. } => space.access_denied(),
+        Error::Outside { .. } => served.access_denied(),
         error => Failure::new(format!("Failed to get file info - {}", reason(&error))),
     })?;
-    Ok(Reply::with_data(describe(&raw, &info), as_data(&raw, &info)))
+    Ok(Reply::with_data(describe(raw, &info), as_data(raw, &info)))
 }
 
 fn type_of(info: &Info) -> &'static str {
@@ -197,7 +195,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_are_shown_as_in_the_seed() {
+    fn sizes_have_two_decimals_from_a_kilobyte_on() {
         for (bytes, shown) in [
             (0, "0 B"),
             (512, "512 B"),

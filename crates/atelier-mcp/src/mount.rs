@@ -1,12 +1,12 @@
-//! Tools that other code runs. A mount passes each call on, reports progress to the host and
-//! returns the outcome. `atelier serve` uses mounts for the gate of a project and for the files of
-//! a conversation.
+//! Tools that another part of the program runs. A mount passes each call on, waits for its outcome,
+//! and keeps the host informed. `atelier serve` has a mount for the gate of each project and for
+//! the files of each conversation.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use atelier_core::policy::catalog::ToolInfo;
+use atelier_core::policy::Policy;
 use axum::extract::Request;
 use axum::response::Response;
 use rmcp::model::{
@@ -15,32 +15,31 @@ use rmcp::model::{
     Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
     ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalogue;
-use crate::follow::told;
-use crate::http::{self, Front};
+use crate::http::{self, HttpService};
 use crate::jsonrpc;
+use crate::listing;
+use crate::notify::log_failure;
 use crate::replay::ReplayBuffer;
 use crate::reply::Answer;
+use crate::served;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
-use crate::space;
 
-/// A call, and the ways to report to its host.
+/// A call, and how to reach its host.
 pub struct Call {
     pub tool: String,
     pub arguments: JsonObject,
     pub progress: Progress,
-    /// Cancelled when the host no longer waits.
+    /// Cancelled when the host no longer waits for the call.
     pub given_up: CancellationToken,
 }
 
-/// Reports the progress of a call to its host, if the host asked for it.
+/// Reports the progress of a call, if its host asked for that.
 pub struct Progress {
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
@@ -48,20 +47,20 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub async fn tell(&self, message: String) {
+    pub async fn report(&self, message: String) {
         let Some(token) = self.token.clone() else { return };
         let seconds = self.began.elapsed().as_secs_f64();
         let progress = ProgressNotificationParam::new(token, seconds).with_message(message);
-        told(self.peer.notify_progress(progress).await);
+        log_failure(self.peer.notify_progress(progress).await);
     }
 }
 
-/// The outcome of a call.
+/// The outcome of a call, for its host.
 pub struct Outcome {
     pub text: String,
-    /// The outcome as data, for tools with an output schema.
+    /// The result as data, for tools that have an output schema.
     pub data: Option<Value>,
-    /// A remark to the host in addition to the result.
+    /// A second text, beside the result.
     pub remark: Option<String>,
     pub failed: bool,
 }
@@ -71,7 +70,7 @@ impl Outcome {
         Self { text, data: None, remark: None, failed: false }
     }
 
-    /// A failure with a text that already says what failed.
+    /// A failure whose text says that it is one.
     pub fn failure(text: String) -> Self {
         Self { failed: true, ..Self::success(text) }
     }
@@ -100,41 +99,43 @@ impl Outcome {
     }
 }
 
-/// Runs a call.
-pub type Run = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
+/// Runs a call in another part of the program.
+pub type RunTool = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
 
-/// The tools and instructions that a mount offers to hosts.
+/// What a mount shows to hosts.
 #[derive(Clone)]
-pub struct Offer {
+pub struct MountInfo {
     tools: Arc<[Tool]>,
     instructions: Arc<str>,
 }
 
-impl Offer {
-    /// Offers the tools that go through the gate.
-    pub fn gated(tools: &[ToolInfo], instructions: &str) -> Self {
-        Self { tools: tools.iter().map(described).collect(), instructions: instructions.into() }
+impl MountInfo {
+    /// The tools that go through the gate.
+    pub fn gated(policy: &Policy, instructions: &str) -> Self {
+        let tools = listing::gated_tools(policy.tools(), policy.limits());
+        Self { tools: tools.into(), instructions: instructions.into() }
     }
 
-    /// Offers the workspace tools.
-    pub fn workspace(settings: &space::Settings, instructions: &str) -> Self {
-        Self { tools: catalogue::tools(settings).into(), instructions: instructions.into() }
+    /// The workspace's own tools.
+    pub fn workspace(settings: &served::Settings, instructions: &str) -> Self {
+        Self { tools: listing::workspace_tools(settings).into(), instructions: instructions.into() }
     }
 }
 
-/// One project or conversation with its tools and the sessions of its hosts, as an HTTP service.
-/// The caller has to check access before.
-pub struct Mount(Front<MountHandler>);
+/// The tools of one project or conversation, and the sessions of its hosts. Access is checked
+/// before a request gets here.
+pub struct Mount(HttpService<MountHandler>);
 
 impl Mount {
-    pub fn new(offer: Offer, run: Run, settings: http::Settings, stop: &CancellationToken) -> Self {
-        let handler = MountHandler { offer, run };
-        Self(Front::keeping(
-            move |_| handler.clone(),
-            settings,
-            stop,
-            Some(Arc::new(ReplayBuffer::default())),
-        ))
+    pub fn new(
+        info: MountInfo,
+        run: RunTool,
+        settings: http::Settings,
+        stop: &CancellationToken,
+    ) -> Self {
+        let handler = MountHandler { info, run };
+        let replay = Some(Arc::new(ReplayBuffer::default()) as _);
+        Self(HttpService::with_replay(move |_| handler.clone(), settings, stop, replay))
     }
 
     pub async fn handle(&self, request: Request) -> Response {
@@ -144,28 +145,15 @@ impl Mount {
 
 #[derive(Clone)]
 struct MountHandler {
-    offer: Offer,
-    run: Run,
-}
-
-fn described(tool: &ToolInfo) -> Tool {
-    let parameters = tool.parameters.as_object().cloned().unwrap_or_default();
-    let looks = tool.usual_risk == "LOW";
-    let mut described = Tool::new(tool.name, tool.description, Arc::new(parameters));
-    described.annotations = Some(
-        ToolAnnotations::default()
-            .read_only(looks)
-            .destructive(!looks)
-            .open_world(tool.name == "execute_command"),
-    );
-    described
+    info: MountInfo,
+    run: RunTool,
 }
 
 impl ServerHandler for MountHandler {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("atelier", VERSION).with_title("Atelier"))
-            .with_instructions(self.offer.instructions.to_string())
+            .with_instructions(self.info.instructions.to_string())
     }
 
     async fn on_custom_request(
@@ -181,7 +169,7 @@ impl ServerHandler for MountHandler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let list = ListToolsResult::with_all_items(self.offer.tools.to_vec());
+        let list = ListToolsResult::with_all_items(self.info.tools.to_vec());
         Ok(if is_modern(&context) {
             list.with_ttl_ms(TOOLS_FRESH_MS).with_cache_scope(CacheScope::Public)
         } else {
@@ -190,7 +178,7 @@ impl ServerHandler for MountHandler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.offer.tools.iter().find(|tool| tool.name == name).cloned()
+        self.info.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -214,7 +202,7 @@ impl ServerHandler for MountHandler {
         Ok((self.run)(call).await.into_result().into())
     }
 
-    // The SDK would answer these methods with empty lists, but a mount does not offer them.
+    // The SDK would answer these with empty lists, but a mount has only tools.
 
     async fn list_resources(
         &self,

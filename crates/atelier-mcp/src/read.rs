@@ -1,17 +1,14 @@
 //! `read_file`: a text file, whole or its first or last lines.
 
 use atelier_core::path::WorkspacePath;
-use atelier_executor::{Error, Part};
+use atelier_executor::{Cancel, Error, Part};
 
-use crate::args::Args;
 use crate::reply::{Answer, Failure, Reply, reason};
-use crate::space::Space;
+use crate::served::ServedWorkspace;
+use crate::tools::Request;
 
-pub(crate) fn read_file(space: &Space, mut args: Args) -> Answer {
-    let raw = args.text("path");
-    let (head, tail) = (args.count("head"), args.count("tail"));
-    args.done()?;
-    let part = match (head, tail) {
+pub(crate) fn read_file(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
+    let part = match (request.count("head"), request.count("tail")) {
         (Some(_), Some(_)) => {
             return Err(Failure::new("Cannot specify both 'head' and 'tail' parameters"));
         }
@@ -19,28 +16,37 @@ pub(crate) fn read_file(space: &Space, mut args: Args) -> Answer {
         (None, Some(lines)) => Part::Tail(lines),
         (None, None) => Part::Whole,
     };
-    read(space, &raw, part).map(Reply::text)
+    read(served, request.call.path("path")?, request.written("path"), part).map(Reply::text)
 }
 
-/// The text of a file. `raw` is the path as the caller wrote it.
-pub(crate) fn read(space: &Space, raw: &str, part: Part) -> Result<String, Failure> {
-    let path = space.seen("read_file", raw)?;
-    let bytes = bytes(space, &path, part).map_err(|error| failure(space, raw, &error))?;
+/// The text of a file that the host calls `raw`.
+pub(crate) fn read(
+    served: &ServedWorkspace,
+    path: &WorkspacePath,
+    raw: &str,
+    part: Part,
+) -> Result<String, Failure> {
+    served.check_readable("read_file", path)?;
+    let bytes = bytes(served, path, part).map_err(|error| failure(served, raw, &error))?;
     String::from_utf8(bytes).map_err(|_| Failure::new("File contains invalid UTF-8 encoding"))
 }
 
-pub(crate) fn bytes(space: &Space, path: &WorkspacePath, part: Part) -> Result<Vec<u8>, Error> {
-    space.workspace().open_file(path)?.bytes(part)
+pub(crate) fn bytes(
+    served: &ServedWorkspace,
+    path: &WorkspacePath,
+    part: Part,
+) -> Result<Vec<u8>, Error> {
+    served.workspace().open_file(path)?.bytes(part)
 }
 
-pub(crate) fn failure(space: &Space, raw: &str, error: &Error) -> Failure {
+pub(crate) fn failure(served: &ServedWorkspace, raw: &str, error: &Error) -> Failure {
     match error {
-        // A file in the middle of the path means that the path does not exist.
+        // If a part of the path is a file, there is no such file either.
         Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("File not found: {raw}"))
         }
         Error::NotAFile { .. } => Failure::new(format!("Not a file: {raw}")),
-        Error::Outside { .. } => space.access_denied(),
+        Error::Outside { .. } => served.access_denied(),
         Error::TooLarge { .. } => Failure::new(format!("{}: {raw}", reason(error))),
         _ => Failure::new(format!("File not readable: {raw}")),
     }

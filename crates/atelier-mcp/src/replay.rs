@@ -15,9 +15,9 @@ use rmcp::transport::streamable_http_server::session::{
 use tokio::sync::watch;
 
 /// Long enough for a computer that was asleep while the decision was made.
-const AGE: Duration = Duration::from_secs(15 * 60);
+const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 /// The limit for all streams together. A larger message is not kept.
-const BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The newest messages of all streams of a mount.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(crate) struct ReplayBuffer(Arc<Inner>);
 struct Inner {
     messages: Mutex<KeptMessages>,
     /// The number of the newest message.
-    news: watch::Sender<u64>,
+    newest: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -69,8 +69,8 @@ impl KeptMessages {
         let bytes = message.message.as_deref().map_or(0, size);
         self.bytes += bytes;
         self.events.push_back(Event { number, stream: stream.into(), message, bytes, at: now });
-        let too_old = |event: &Event| now.duration_since(event.at) > AGE;
-        while self.bytes > BYTES || self.events.front().is_some_and(too_old) {
+        let too_old = |event: &Event| now.duration_since(event.at) > MAX_AGE;
+        while self.bytes > MAX_BYTES || self.events.front().is_some_and(too_old) {
             let Some(oldest) = self.events.pop_front() else { break };
             self.bytes -= oldest.bytes;
         }
@@ -103,31 +103,31 @@ impl EventStore for ReplayBuffer {
         event: &ServerSseMessage,
     ) -> Result<EventId, EventStoreError> {
         let number = self.0.messages().keep(stream, event.clone(), Instant::now());
-        self.0.news.send_replace(number);
+        self.0.newest.send_replace(number);
         Ok(number.to_string())
     }
 
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
-        let heard: u64 = last.parse()?;
+        let received: u64 = last.parse()?;
         let known = self
             .0
             .messages()
             .events
             .iter()
-            .find(|event| event.number == heard)
+            .find(|event| event.number == received)
             .map(|it| it.stream.clone());
         let stream = known.ok_or("the events after this id are no longer kept")?;
         // Subscribed before the first look, so that later messages wake this stream.
-        let news = self.0.news.subscribe();
-        let state = Some((self.0.clone(), stream, heard, news));
+        let newest = self.0.newest.subscribe();
+        let state = Some((self.0.clone(), stream, received, newest));
         Ok(Box::pin(stream::unfold(state, |state| async {
-            let (kept, stream, heard, mut news) = state?;
+            let (kept, stream, received, mut newest) = state?;
             loop {
-                if let Some((number, message)) = kept.after(&stream, heard) {
-                    let next = (!is_last(&message)).then_some((kept, stream, number, news));
+                if let Some((number, message)) = kept.after(&stream, received) {
+                    let next = (!is_last(&message)).then_some((kept, stream, number, newest));
                     return Some((message, next));
                 }
-                news.changed().await.ok()?;
+                newest.changed().await.ok()?;
             }
         })))
     }
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn the_oldest_goes_first() {
         let (mut messages, began) = (KeptMessages::default(), Instant::now());
-        let word = || ServerSseMessage::retry(Duration::from_secs(1));
+        let message = || ServerSseMessage::retry(Duration::from_secs(1));
         for number in 1..=3 {
-            assert_eq!(messages.keep("a", word(), began), number);
+            assert_eq!(messages.keep("a", message(), began), number);
         }
-        assert_eq!(messages.keep("b", word(), began + AGE / 2), 4);
-        assert_eq!(messages.keep("b", word(), began + AGE + Duration::from_secs(1)), 5);
+        assert_eq!(messages.keep("b", message(), began + MAX_AGE / 2), 4);
+        assert_eq!(messages.keep("b", message(), began + MAX_AGE + Duration::from_secs(1)), 5);
         let left: Vec<u64> = messages.events.iter().map(|event| event.number).collect();
         assert_eq!((left, messages.bytes), (vec![4, 5], 0));
     }

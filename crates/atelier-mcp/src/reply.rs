@@ -1,5 +1,6 @@
 //! Answers of tools, and the reasons for failures.
 
+use atelier_core::policy::call::CallError;
 use atelier_executor::Error;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
@@ -32,6 +33,13 @@ impl Failure {
 
     pub(crate) fn into_text(self) -> String {
         self.0
+    }
+}
+
+/// A function asked for an argument that the definition of its tool does not have.
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self::new(error.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use rmcp::model::{
     ResourceContents, ResourceTemplate,
 };
 
-use crate::space::Space;
+use crate::served::ServedWorkspace;
 use crate::{read, uri};
 
 /// How many entries are examined for one page.
@@ -17,7 +17,7 @@ const PAGE: usize = 1000;
 
 /// Returns one page of all files that are not hidden. Blocks.
 pub(crate) fn list(
-    space: &Space,
+    served: &ServedWorkspace,
     cursor: Option<&str>,
     cancel: &Cancel,
 ) -> Result<ListResourcesResult, ErrorData> {
@@ -29,13 +29,13 @@ pub(crate) fn list(
     };
     let until =
         from.checked_add(PAGE).ok_or_else(|| ErrorData::invalid_params("Invalid cursor", None))?;
-    let root = space.path(".").map_err(|failure| internal(failure.into_text()))?;
+    let root = served.path(".").map_err(|failure| internal(failure.into_text()))?;
     let all = Glob::parse("**/*").map_err(|error| internal(error.to_string()))?;
-    let found = space
+    let found = served
         .workspace()
         .search(&root, &all, until, cancel)
         .map_err(|error| internal(error.to_string()))?;
-    let root_name = &space.settings().root_name;
+    let root_name = &served.settings().root_name;
     let files = found.hits.iter().skip(from).filter(|hit| hit.kind == Kind::File);
     let resources = files
         .filter_map(|hit| {
@@ -49,8 +49,8 @@ pub(crate) fn list(
     Ok(page)
 }
 
-pub(crate) fn templates(space: &Space) -> ListResourceTemplatesResult {
-    let template = format!("{}{{+path}}", uri::base(&space.settings().root_name));
+pub(crate) fn templates(served: &ServedWorkspace) -> ListResourceTemplatesResult {
+    let template = format!("{}{{+path}}", uri::base(&served.settings().root_name));
     ListResourceTemplatesResult::with_all_items(vec![
         ResourceTemplate::new(template, "workspace-file")
             .with_title("File of the workspace")
@@ -58,18 +58,19 @@ pub(crate) fn templates(space: &Space) -> ListResourceTemplatesResult {
     ])
 }
 
-/// Reads a resource. Blocks.
-pub(crate) fn read(space: &Space, asked: &str) -> Result<ReadResourceResult, ErrorData> {
+/// Blocks.
+pub(crate) fn read(served: &ServedWorkspace, asked: &str) -> Result<ReadResourceResult, ErrorData> {
     let not_found = || {
         ErrorData::resource_not_found(
             format!("Resource not found: {asked}"),
             Some(serde_json::json!({ "uri": asked })),
         )
     };
-    let raw = uri::path(&space.settings().root_name, asked).ok_or_else(not_found)?;
-    // A path that is outside, hidden or missing gets the same answer.
-    let path = space.seen("read_file", &raw).map_err(|_| not_found())?;
-    let bytes = read::bytes(space, &path, Part::Whole).map_err(|error| match error {
+    let raw = uri::path(&served.settings().root_name, asked).ok_or_else(not_found)?;
+    // A path that is outside, hidden or absent gets the same answer.
+    let path = served.path(&raw).map_err(|_| not_found())?;
+    served.check_readable("read_file", &path).map_err(|_| not_found())?;
+    let bytes = read::bytes(served, &path, Part::Whole).map_err(|error| match error {
         Error::Io { .. } | Error::TooLarge { .. } => internal(crate::reply::reason(&error)),
         _ => not_found(),
     })?;

@@ -3,40 +3,40 @@
 use atelier_executor::{Cancel, Error, Glob};
 use serde_json::json;
 
-use crate::args::Args;
 use crate::list::{Rows, directory_failure, is_directory, line_of};
 use crate::reply::{Answer, Failure, Reply, reason};
-use crate::space::{Space, shown};
+use crate::served::{ServedWorkspace, shown};
+use crate::tools::Request;
 
 const DEFAULT_RESULTS: u64 = 100;
 
-pub(crate) fn search_files(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
-    let (raw, pattern) = (args.text("path"), args.text("pattern"));
-    let limit = args.count("max_results").unwrap_or(DEFAULT_RESULTS);
-    args.done()?;
-    let path = space.seen("search_files", &raw)?;
-    let glob = Glob::parse(&pattern)
+pub(crate) fn search_files(served: &ServedWorkspace, request: &Request, cancel: &Cancel) -> Answer {
+    let (path, raw) = (request.call.path("path")?, request.written("path"));
+    let pattern = request.call.text("pattern")?;
+    let limit = request.count("max_results").unwrap_or(DEFAULT_RESULTS);
+    served.check_readable("search_files", path)?;
+    let glob = Glob::parse(pattern)
         .map_err(|error| Failure::new(format!("Search failed - {}", reason(&error))))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let found =
-        space.workspace().search(&path, &glob, limit, cancel).map_err(|error| match error {
+        served.workspace().search(path, &glob, limit, cancel).map_err(|error| match error {
             Error::NotFound { .. }
             | Error::NotADirectory { .. }
             | Error::Outside { .. }
-            | Error::NameTooLong { .. } => directory_failure(space, &raw, &error),
+            | Error::NameTooLong { .. } => directory_failure(served, raw, &error),
             error => Failure::new(format!("Search failed - {}", reason(&error))),
         })?;
     let count = found.hits.len();
     let mut rows = Rows::new(count);
     let mut text = String::with_capacity(count * 48 + 80);
     if count == 0 && !found.cut {
-        text = format!("No matches found for pattern '{}' in {raw}", shown(&pattern));
+        text = format!("No matches found for pattern '{}' in {raw}", shown(pattern));
     } else {
         let limited = if found.cut { format!(" (limited to {count})") } else { String::new() };
-        text.push_str(&format!("Found {count} match(es) for '{}'{limited}:\n", shown(&pattern)));
+        text.push_str(&format!("Found {count} match(es) for '{}'{limited}:\n", shown(pattern)));
     }
     for hit in &found.hits {
-        let directory = is_directory(space, hit);
+        let directory = is_directory(served, hit);
         line_of(&mut text, directory, &hit.path.to_string_lossy());
         rows.push(directory, hit.path.as_os_str());
     }

@@ -1,5 +1,6 @@
 //! The protocol of a workspace: its methods and their answers.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,16 +16,15 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::args::Args;
-use crate::follow::{Changes, Session, tell_subscriber, told};
-use crate::space::Space;
-use crate::{catalogue, jsonrpc, reply, resources, tools, uri};
+use crate::notify::{Changes, Session, log_failure, notify_subscriber};
+use crate::served::ServedWorkspace;
+use crate::{jsonrpc, listing, reply, resources, tools, uri};
 
-/// The name of this server for hosts and health checks.
+/// The name of this server, for hosts and health checks.
 pub(crate) const NAME: &str = "workspace-tool";
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How often a host that asked for progress is notified.
+/// How often a host that asked for progress gets a notification.
 const PROGRESS: Duration = Duration::from_millis(500);
 /// The list of tools never changes while the server runs.
 pub(crate) const TOOLS_FRESH_MS: u64 = 3_600_000;
@@ -44,55 +44,55 @@ const OFFERED: [&str; 8] = [
 /// Answers one host. Clones share its subscriptions.
 #[derive(Debug, Clone)]
 pub struct WorkspaceServer {
-    space: Space,
+    served: ServedWorkspace,
     tools: Arc<Vec<Tool>>,
     session: Option<Arc<Session>>,
 }
 
 impl WorkspaceServer {
-    /// A server for a host with a connection or a session, which may subscribe to changes.
-    pub fn new(space: Space) -> Self {
-        Self { session: Some(Arc::default()), ..Self::stateless(space) }
+    /// For a host with a session. It may subscribe to changes.
+    pub fn new(served: ServedWorkspace) -> Self {
+        Self { session: Some(Arc::default()), ..Self::stateless(served) }
     }
 
-    /// A server for a single request.
-    pub fn stateless(space: Space) -> Self {
-        let tools = Arc::new(catalogue::tools(space.settings()));
-        Self { space, tools, session: None }
+    /// For requests without a session.
+    pub fn stateless(served: ServedWorkspace) -> Self {
+        let tools = Arc::new(listing::workspace_tools(served.settings()));
+        Self { served, tools, session: None }
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Space) -> T + Send + 'static,
+        work: impl FnOnce(&ServedWorkspace) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
-        let space = self.space.clone();
-        tokio::task::spawn_blocking(move || work(&space)).await.map_err(|error| {
+        let served = self.served.clone();
+        tokio::task::spawn_blocking(move || work(&served)).await.map_err(|error| {
             tracing::error!(%error, "a tool failed");
             ErrorData::internal_error("The tool failed", None)
         })
     }
 
-    /// Notifies a host with an older protocol revision of changes, from its first request for
-    /// resources until its session ends.
+    /// Notifies a host of the older protocol about changes, from its first request for resources
+    /// on.
     async fn follow(&self, peer: &Peer<RoleServer>) -> Result<(), ErrorData> {
         let Some(session) = &self.session else { return Ok(()) };
         if session.is_followed() {
             return Ok(());
         }
         let changes = self.changes().await?;
-        session.follow(changes, peer.clone(), self.space.settings().root_name.clone());
+        session.follow(changes, peer.clone(), self.served.settings().root_name.clone());
         Ok(())
     }
 
     async fn changes(&self) -> Result<Changes, ErrorData> {
         let runtime = tokio::runtime::Handle::current();
-        self.blocking(move |space| space.watch().subscribe(&runtime)).await
+        self.blocking(move |served| served.watch().subscribe(&runtime)).await
     }
 
     /// The path of a resource that a host subscribes to.
     fn resource(&self, asked: &str) -> Result<String, ErrorData> {
-        uri::path(&self.space.settings().root_name, asked)
-            .and_then(|raw| self.space.path(&raw).ok())
+        uri::path(&self.served.settings().root_name, asked)
+            .and_then(|raw| self.served.path(&raw).ok())
             .map(|path| path.as_str().to_owned())
             .ok_or_else(|| {
                 ErrorData::resource_not_found(format!("Resource not found: {asked}"), None)
@@ -100,8 +100,8 @@ impl WorkspaceServer {
     }
 }
 
-/// Reports how many entries the work of `cancel` has examined, until this future is dropped.
-async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) {
+/// Reports the progress of the work that `cancel` belongs to, until it is dropped.
+async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) -> Infallible {
     let began = Instant::now();
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
     loop {
@@ -112,7 +112,7 @@ async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) {
             seen => format!("{seen} entries examined in {seconds:.1} s"),
         };
         let progress = ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
-        told(peer.notify_progress(progress).await);
+        log_failure(peer.notify_progress(progress).await);
     }
 }
 
@@ -133,7 +133,7 @@ impl ServerHandler for WorkspaceServer {
             .enable_resources_subscribe()
             .enable_resources_list_changed()
             .build();
-        let root = &self.space.settings().root_name;
+        let root = &self.served.settings().root_name;
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new(NAME, VERSION).with_title("Workspace"))
             .with_instructions(format!(
@@ -175,15 +175,15 @@ impl ServerHandler for WorkspaceServer {
         if !self.tools.iter().any(|tool| tool.name == name) {
             return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None));
         }
-        let args = Args::new(request.arguments);
-        let walks = tools::walks(&name);
-        // Tools that do not walk a tree cannot be stopped. They share one signal that is never
-        // cancelled.
-        let cancel = if walks { new_cancel()? } else { self.space.never().clone() };
+        let arguments = request.arguments.unwrap_or_default();
+        let tool = self.served.settings().table().get(&name);
+        let walks = tool.and_then(|tool| tool.mcp.as_ref()).is_some_and(|form| form.walks);
+        // Only tools that walk can be cancelled. The others share one signal, which is never given.
+        let cancel = if walks { new_cancel()? } else { self.served.never_cancelled().clone() };
         let for_work = cancel.clone();
-        let mut work = std::pin::pin!(self.blocking(move |space| {
-            tools::run(space, &name, args, &for_work).map(reply::result)
-        }));
+        let mut work = std::pin::pin!(self.blocking(move |served| reply::result(tools::run(
+            served, &name, arguments, &for_work
+        ))));
         let progress = context.meta.get_progress_token();
         let report = async {
             match progress {
@@ -197,11 +197,9 @@ impl ServerHandler for WorkspaceServer {
                 cancel.cancel();
                 work.await?
             }
-            () = report => None,
+            never = report => match never {},
         };
-        result
-            .map(Into::into)
-            .ok_or_else(|| ErrorData::internal_error("The tool is not implemented", None))
+        Ok(result.into())
     }
 
     async fn list_resources(
@@ -215,8 +213,8 @@ impl ServerHandler for WorkspaceServer {
         let cursor = request.and_then(|request| request.cursor);
         let cancel = new_cancel()?;
         let for_work = cancel.clone();
-        let mut work = std::pin::pin!(self.blocking(move |space| resources::list(
-            space,
+        let mut work = std::pin::pin!(self.blocking(move |served| resources::list(
+            served,
             cursor.as_deref(),
             &for_work
         )));
@@ -234,7 +232,7 @@ impl ServerHandler for WorkspaceServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(resources::templates(&self.space))
+        Ok(resources::templates(&self.served))
     }
 
     async fn read_resource(
@@ -242,7 +240,7 @@ impl ServerHandler for WorkspaceServer {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.blocking(move |space| resources::read(space, &request.uri)).await?.map(Into::into)
+        self.blocking(move |served| resources::read(served, &request.uri)).await?.map(Into::into)
     }
 
     async fn subscribe(
@@ -271,8 +269,8 @@ impl ServerHandler for WorkspaceServer {
         Ok(())
     }
 
-    // The SDK would answer these methods with empty lists, but there are no prompts and nothing to
-    // complete.
+    // The SDK would answer these with empty lists, but this server has no prompts and completes
+    // nothing.
 
     async fn list_prompts(
         &self,
@@ -294,7 +292,7 @@ impl ServerHandler for WorkspaceServer {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // The SDK removes what our capabilities do not include.
+        // The SDK leaves out what our capabilities do not include.
         Some(requested.clone())
     }
 
@@ -307,7 +305,7 @@ impl ServerHandler for WorkspaceServer {
             .flatten()
             .filter_map(|uri| Some((self.resource(uri).ok()?, uri.clone())))
             .collect();
-        tell_subscriber(changes, &context, &wanted).await;
+        notify_subscriber(changes, &context, &wanted).await;
         Ok(())
     }
 }

@@ -2,35 +2,41 @@
 
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::Access;
-use atelier_executor::{Error, Expect, Mending, Written};
+use atelier_executor::{Cancel, Error, Expect, Mending, Written};
 
-use crate::args::Args;
 use crate::reply::{Answer, Failure, Reply, reason};
-use crate::space::Space;
+use crate::served::ServedWorkspace;
+use crate::tools::Request;
 
-pub(crate) fn write_file(space: &Space, mut args: Args) -> Answer {
-    let (raw, content) = (args.text("path"), args.text("content"));
-    args.done()?;
-    let path = space.path(&raw)?;
-    allowed(space, "write_file", &path)?;
-    let written = replace(space, "write_file", &path, |path| {
-        space.workspace().write(path, content.as_bytes(), &Expect::Anything, Mending::Never)
+pub(crate) fn write_file(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
+    let (path, content) = (request.call.path("path")?, request.call.text("content")?);
+    allowed(served, "write_file", path)?;
+    let written = replace(served, "write_file", path, |path| {
+        served.workspace().write(path, content.as_bytes(), &Expect::Anything, Mending::Never)
     })?;
-    Ok(Reply::text(format!("Successfully wrote {} bytes to {raw}", written.size)))
+    Ok(Reply::text(format!(
+        "Successfully wrote {} bytes to {}",
+        written.size,
+        request.written("path")
+    )))
 }
 
-/// Returns an error if the rules do not allow the tool to write the path.
-pub(crate) fn allowed(space: &Space, tool: &str, path: &WorkspacePath) -> Result<(), Failure> {
-    match space.refused(tool, path, Access::Write) {
+/// Refuses a path that the rules do not let the tool write.
+pub(crate) fn allowed(
+    served: &ServedWorkspace,
+    tool: &str,
+    path: &WorkspacePath,
+) -> Result<(), Failure> {
+    match served.refused(tool, path, Access::Write) {
         Some(why) => Err(Failure::new(format!("Failed to write file - {why}"))),
         None => Ok(()),
     }
 }
 
-/// Writes a file, creates missing parents, and follows links that stay inside. Most writes need
-/// neither, so both are tried only after a plain write has failed.
+/// Writes a file, creates its parents if they are missing, and follows links that stay inside. Most
+/// writes need neither, so both are tried only after a plain write failed.
 pub(crate) fn replace(
-    space: &Space,
+    served: &ServedWorkspace,
     tool: &str,
     path: &WorkspacePath,
     write: impl Fn(&WorkspacePath) -> Result<Written, Error>,
@@ -38,8 +44,8 @@ pub(crate) fn replace(
     let followed;
     let (path, first) = match write(path) {
         Err(Error::Link { .. }) => {
-            followed = space.behind_links(path).map_err(|error| failure(space, &error))?;
-            allowed(space, tool, &followed)?;
+            followed = served.resolve_links(path).map_err(|error| failure(served, &error))?;
+            allowed(served, tool, &followed)?;
             (&followed, write(&followed))
         }
         other => (path, other),
@@ -47,8 +53,8 @@ pub(crate) fn replace(
     match first {
         Err(Error::NotFound { .. } | Error::NotADirectory { .. }) => {
             if let Some(parent) = path.parent() {
-                make(space, &parent).map_err(|error| match error {
-                    Error::Outside { .. } => space.access_denied(),
+                make(served, &parent).map_err(|error| match error {
+                    Error::Outside { .. } => served.access_denied(),
                     error => Failure::new(format!(
                         "Failed to create parent directory - {}",
                         reason(&error)
@@ -59,27 +65,25 @@ pub(crate) fn replace(
         }
         other => other,
     }
-    .map_err(|error| failure(space, &error))
+    .map_err(|error| failure(served, &error))
 }
 
-pub(crate) fn failure(space: &Space, error: &Error) -> Failure {
+pub(crate) fn failure(served: &ServedWorkspace, error: &Error) -> Failure {
     match error {
-        Error::Outside { .. } => space.access_denied(),
+        Error::Outside { .. } => served.access_denied(),
         error => Failure::new(format!("Failed to write file - {}", reason(error))),
     }
 }
 
-pub(crate) fn create_directory(space: &Space, mut args: Args) -> Answer {
-    let raw = args.text("path");
-    args.done()?;
-    let path = space.path(&raw)?;
-    if let Some(why) = space.refused("create_directory", &path, Access::Output) {
+pub(crate) fn create_directory(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
+    let (path, raw) = (request.call.path("path")?, request.written("path"));
+    if let Some(why) = served.refused("create_directory", path, Access::Output) {
         return Err(Failure::new(format!("Failed to create directory - {why}")));
     }
-    match make(space, &path) {
+    match make(served, path) {
         Ok(true) => Ok(Reply::text(format!("Successfully created directory {raw}"))),
         Ok(false) => Ok(Reply::text(format!("Directory already exists: {raw}"))),
-        Err(Error::Outside { .. }) => Err(space.access_denied()),
+        Err(Error::Outside { .. }) => Err(served.access_denied()),
         Err(Error::NotADirectory { .. }) => {
             Err(Failure::new(format!("Path exists but is not a directory: {raw}")))
         }
@@ -87,17 +91,16 @@ pub(crate) fn create_directory(space: &Space, mut args: Args) -> Answer {
     }
 }
 
-/// Creates directories like `mkdir -p`, and follows links inside the workspace. Returns whether a
-/// directory was created.
-fn make(space: &Space, path: &WorkspacePath) -> Result<bool, Error> {
-    match space.workspace().create_directory(path) {
+/// `mkdir -p` that follows links inside the workspace. Returns whether it created anything.
+fn make(served: &ServedWorkspace, path: &WorkspacePath) -> Result<bool, Error> {
+    match served.workspace().create_directory(path) {
         Err(Error::Link { .. }) => {
-            let real = space.behind_links(path)?;
-            if space.refused("create_directory", &real, Access::Output).is_some() {
-                let why = "The link leads to a place where nothing can be created";
+            let real = served.resolve_links(path)?;
+            if served.refused("create_directory", &real, Access::Output).is_some() {
+                let why = "The link leads to where nothing may be made";
                 return Err(Error::Protected { path: path.as_str().to_owned(), why });
             }
-            space.workspace().create_directory(&real)
+            served.workspace().create_directory(&real)
         }
         other => other,
     }

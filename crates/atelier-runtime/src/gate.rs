@@ -141,7 +141,12 @@ impl Gate {
         &self.extension
     }
 
-    /// The policy, timeouts and demands by which decisions about calls are made.
+    /// The server's policy: the built-in rules and the server's own, without those of a project.
+    pub fn policy(&self) -> &Policy {
+        &self.rules.policy
+    }
+
+    /// What decisions about calls are made by.
     pub fn rules(&self) -> Arc<GateRules> {
         self.rules.clone()
     }

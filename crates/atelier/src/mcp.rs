@@ -3,7 +3,7 @@
 use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
 use atelier_mcp::http::{self, Lifetime};
-use atelier_mcp::{Settings, Space, WorkspaceServer, stdio};
+use atelier_mcp::{ServedWorkspace, Settings, WorkspaceServer, stdio};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -57,9 +57,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         max_file_size: args.max_file_size,
         durable: args.durable,
         policy: None,
-        asked: true,
+        functions: None,
+        host_asks: true,
     };
-    let space = Space::open(&args.directory, settings)
+    let workspace = ServedWorkspace::open(&args.directory, settings)
         .with_context(|| format!("cannot serve {}", args.directory.display()))?;
     // Text grows when it is escaped as JSON. Twice its size is enough, except for control
     // characters.
@@ -72,13 +73,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let stop = stop_on_signal()?;
-                let server = WorkspaceServer::new(space);
+                let server = WorkspaceServer::new(workspace);
                 stdio::serve(server, max_message, stop).await.context("the handshake failed")
             })?;
         }
         Some(address) => {
             let runtime = tokio::runtime::Runtime::new()?;
-            let served = runtime.block_on(over_http(args, &address, space, max_message));
+            let served = runtime.block_on(over_http(args, &address, workspace, max_message));
             // A search that nobody waits for must not delay the end.
             runtime.shutdown_background();
             served?;
@@ -87,7 +88,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> Result<()> {
+async fn over_http(
+    args: Args,
+    address: &str,
+    workspace: ServedWorkspace,
+    max_body: usize,
+) -> Result<()> {
     let listener =
         TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let bound = listener.local_addr()?;
@@ -110,8 +116,8 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
     let stop = stop_on_signal()?;
     eprintln!("atelier mcp is listening on http://{bound}/mcp");
     let make = move |lifetime| match lifetime {
-        Lifetime::Session => WorkspaceServer::new(space.clone()),
-        Lifetime::Request => WorkspaceServer::stateless(space.clone()),
+        Lifetime::Session => WorkspaceServer::new(workspace.clone()),
+        Lifetime::Request => WorkspaceServer::stateless(workspace.clone()),
     };
     http::serve(listener, make, settings, stop).await.context("serving failed")
 }

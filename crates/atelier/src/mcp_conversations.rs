@@ -6,7 +6,7 @@
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{FailureCode, gate::ToolOutcome, policy::Policy};
-use atelier_mcp::{Call, Mount, Offer, Outcome, Run, Settings, call_in};
+use atelier_mcp::{Call, Mount, MountInfo, Outcome, RunTool, Settings, run_single_call};
 use atelier_runtime::OwnFiles;
 use atelier_server::McpHandler;
 use atelier_store::{OwnedConversation, Store};
@@ -34,11 +34,11 @@ impl Conversations {
     }
 
     fn mount(self: &Arc<Self>, owned: OwnedConversation) -> Mount {
-        let offer = Offer::workspace(&self.settings(None), INSTRUCTIONS);
+        let info = MountInfo::workspace(&self.settings(None), INSTRUCTIONS);
         let (conversations, owned) = (self.clone(), Arc::new(owned));
-        let run: Run =
+        let run: RunTool =
             Arc::new(move |call| Box::pin(conversations.clone().run(owned.clone(), call)));
-        self.mounts.mount(offer, run)
+        self.mounts.mount(info, run)
     }
 
     fn settings(&self, policy: Option<Box<Policy>>) -> Settings {
@@ -50,7 +50,8 @@ impl Conversations {
             max_file_size: self.own_files.files.settings().max_upload,
             durable: false,
             policy,
-            asked: false,
+            functions: None,
+            host_asks: false,
         }
     }
 
@@ -70,7 +71,7 @@ impl Conversations {
             tokio::select! {
                 done = &mut work => break done,
                 _ = ticks.tick() => {
-                    progress.tell("Working on the conversation's files".to_owned()).await;
+                    progress.report("Working on the conversation's files".to_owned()).await;
                 }
             }
         };
@@ -109,7 +110,7 @@ impl Conversations {
         let outcome = run.act(given_up, move |own| {
             let settings =
                 Settings { policy: Some(Box::new(Policy::clone(&own.policy))), ..settings };
-            call_in(&own.folder, settings, &tool, arguments, &own.cancel)
+            run_single_call(&own.folder, settings, &tool, arguments, &own.cancel)
         });
         let outcome = outcome.await;
         let remarks = run.end().await?;

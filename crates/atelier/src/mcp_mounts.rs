@@ -1,6 +1,6 @@
 //! What all MCP mounts of `atelier serve` have in common.
 
-use atelier_mcp::{Mount, Offer, Run, http::Settings};
+use atelier_mcp::{Mount, MountInfo, RunTool, http::Settings};
 use atelier_server::McpHandler;
 use moka::future::Cache;
 use std::{hash::Hash, sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    pub(crate) fn mount(&self, offer: Offer, run: Run) -> Mount {
+    pub(crate) fn mount(&self, info: MountInfo, run: RunTool) -> Mount {
         let settings = Settings {
             // Any host name is allowed, because a page that was redirected here by DNS rebinding
             // has no token.
@@ -31,7 +31,7 @@ impl Mounts {
             max_body: self.max_body,
             session_idle: IDLE,
         };
-        Mount::new(offer, run, settings, &self.stop)
+        Mount::new(info, run, settings, &self.stop)
     }
 }
 

@@ -8,9 +8,8 @@ use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
     CallId, TokenId,
     gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall, ToolOutcome},
-    policy::catalog::catalog,
 };
-use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
+use atelier_mcp::{Call, Mount, MountInfo, Outcome, RunTool};
 use atelier_runtime::{Error, Gate};
 use atelier_server::{McpHandler, ProjectHost};
 use atelier_store::Owned;
@@ -41,7 +40,7 @@ impl Projects {
 
     fn mount(self: &Arc<Self>, ProjectHost { owned, program }: ProjectHost) -> Mount {
         let projects = self.clone();
-        let run: Run = Arc::new(move |call| {
+        let run: RunTool = Arc::new(move |call| {
             let (projects, owned) = (projects.clone(), owned.clone());
             Box::pin(async move {
                 projects.run(&owned, program, call).await.unwrap_or_else(|error| {
@@ -54,7 +53,7 @@ impl Projects {
                 })
             })
         });
-        self.mounts.mount(Offer::gated(&catalog(), INSTRUCTIONS), run)
+        self.mounts.mount(MountInfo::gated(self.gate.policy(), INSTRUCTIONS), run)
     }
 
     async fn run(
@@ -75,7 +74,7 @@ impl Projects {
         };
         let mut call = self.gate.execute(owned, new).await?;
         while !call.status.is_settled() {
-            asked.progress.tell(self.progress_text(owned, &call)).await;
+            asked.progress.report(self.progress_text(owned, &call)).await;
             call = tokio::select! {
                 call = self.gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
                 // Nobody would see the result, so nobody should be asked about the call any more.

@@ -15,6 +15,7 @@ mod scenarios;
 mod security;
 mod settings;
 mod source;
+mod tools;
 
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,12 @@ fn limits_are_documented() {
 #[test]
 fn risks_are_documented() {
     compare("docs/reference/risk.md", &format!("{NOTE}{}", risk::document()));
+}
+
+#[test]
+fn tools_are_documented() {
+    compare("docs/mcp.md", &tools::document());
+    compare("web/src/api/tools.json", &tools::for_console());
 }
 
 #[test]

@@ -1543,7 +1543,7 @@ export interface components {
              *       "max_tokens": null
              *     }
              */
-            limits: components["schemas"]["Limits"];
+            limits: components["schemas"]["TaskLimits"];
             /**
              * Format: int32
              * @description The longest answer of the model, in tokens.
@@ -1619,7 +1619,7 @@ export interface components {
          *     `config`.
          */
         AgentUpdate: {
-            config?: components["schemas"]["AgentConfig"] | null;
+            config?: components["schemas"]["PartialAgentConfig"] | null;
             name?: components["schemas"]["AgentName"] | null;
         };
         /** @description An agent's name or configuration changed. */
@@ -1664,8 +1664,27 @@ export interface components {
             /** @default once */
             scope: components["schemas"]["GrantScope"];
         };
+        /** @description One record of the audit: who decided what, when and through which program. */
+        Audit: {
+            approval_id?: components["schemas"]["ApprovalId"] | null;
+            /** Format: date-time */
+            at: string;
+            by?: components["schemas"]["UserId"] | null;
+            decision: components["schemas"]["AuditDecision"];
+            /** @description Digest of the call that was decided about. */
+            digest?: string | null;
+            grant_id?: components["schemas"]["GrantId"] | null;
+            tool_id?: components["schemas"]["CallId"] | null;
+            /** @description The program that the person used. */
+            via?: string | null;
+        };
+        /**
+         * @description What was decided about a call or about a permission.
+         * @enum {string}
+         */
+        AuditDecision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
         AuditList: {
-            audit: Record<string, unknown>[];
+            audit: components["schemas"]["Audit"][];
             /**
              * Format: int64
              * @description How many entries there are in total.
@@ -1736,7 +1755,7 @@ export interface components {
         CallDigest: string;
         /** @description Why a call has no result, or failed. */
         CallFailure: {
-            code: string;
+            code: components["schemas"]["FailureCode"];
             detail: string;
         };
         /**
@@ -1774,6 +1793,12 @@ export interface components {
          * @enum {string}
          */
         CallStatus: "previewing" | "pending_approval" | "approved" | "dispatched" | "completed" | "failed" | "unknown" | "denied" | "rejected" | "expired" | "cancelled";
+        /** @description One row of a card. Names of parameters in braces are replaced by their values. */
+        CardRow: {
+            label: string;
+            /** @description Such as `{path}`, or `{command} {args}`. */
+            value: string;
+        };
         /** @enum {string} */
         ChangeKind: "created" | "updated" | "renamed" | "deleted";
         /** @description A machine's statement that it is about to run a call. */
@@ -1825,6 +1850,11 @@ export interface components {
          * @enum {string}
          */
         CloseReason: "inactive" | "session_ended" | "reset";
+        /**
+         * @description What has to happen to an agent's collection in the index.
+         * @enum {string}
+         */
+        CollectionState: "wanted" | "live" | "gone";
         Conflict: {
             /** @description Path of the agent's version; null if the agent only deleted the file. */
             kept_as?: string | null;
@@ -1836,7 +1866,7 @@ export interface components {
             /** Format: date-time */
             connected_at: string;
             /** @description Which limits the machine can enforce on commands. */
-            isolation: Record<string, unknown>;
+            isolation: components["schemas"]["ReportedIsolation"];
             /**
              * Format: date-time
              * @description Until when the machine counts as connected without another sign of life.
@@ -2031,8 +2061,7 @@ export interface components {
             /** Format: date-time */
             oldest_interaction?: string | null;
             periods?: components["schemas"]["ContextPeriod"][] | null;
-            /** @description `live`, or what the index still has to do before it is. */
-            state: string;
+            state: components["schemas"]["CollectionState"];
             /**
              * Format: double
              * @description In percent; null if there are no interactions.
@@ -2178,6 +2207,7 @@ export interface components {
         };
         /** @description An event of a project. `type` says which one. */
         Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
+        FailureCode: ("approval_rejected" | "approval_required" | "approval_timeout" | "cancelled" | "client_lost" | "denied" | "invalid_settings" | "isolation_required" | "no_client" | "not_begun" | "arguments_too_long" | "invalid_call" | "invalid_params" | "pattern_invalid" | "timeout_exceeded" | "unknown_tool" | "already_exists" | "binary_file" | "conflict" | "directory_not_empty" | "edit_empty" | "edit_mismatch" | "file_size_exceeded" | "invalid_utf8" | "io_error" | "link_refused" | "name_too_long" | "not_a_directory" | "not_a_file" | "not_found" | "path_empty" | "path_not_allowed" | "path_outside_workspace" | "path_protected" | "path_reserved" | "path_too_deep" | "path_too_long" | "path_unprintable" | "pattern_not_allowed" | "permission_denied" | "stale" | "too_many_links" | "write_not_allowed" | "command_failed" | "command_not_allowed" | "command_not_found" | "command_timeout" | "sandbox_failed" | "digest_mismatch" | "failed" | "internal" | "low_only" | "result_too_large" | "unknown") | string;
         /** @description One change of a conversation's files, as an event reports it. */
         FileChange: {
             change: components["schemas"]["ChangeKind"];
@@ -2374,37 +2404,6 @@ export interface components {
             /** Format: int64 */
             used: number;
         };
-        /**
-         * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
-         *     the server applies.
-         */
-        Limits: {
-            /**
-             * Format: double
-             * @description How many US dollars the task may cost. Only models with known prices count.
-             * @default null
-             */
-            max_cost: number | null;
-            /**
-             * Format: int64
-             * @description How many seconds the task may run. The time when it waits for a person or a machine does not
-             *     count.
-             * @default null
-             */
-            max_seconds: number | null;
-            /**
-             * Format: int32
-             * @description How many times the model may be asked.
-             * @default null
-             */
-            max_steps: number | null;
-            /**
-             * Format: int64
-             * @description How many input and output tokens all steps together may use.
-             * @default null
-             */
-            max_tokens: number | null;
-        };
         /** @description A link to content in the object store. */
         Link: {
             /** Format: date-time */
@@ -2505,7 +2504,7 @@ export interface components {
             providers: string[];
         };
         NewAgent: {
-            config?: components["schemas"]["AgentConfig"];
+            config?: components["schemas"]["PartialAgentConfig"];
             name: components["schemas"]["AgentName"];
         };
         /** @description A machine that connects to a project. */
@@ -2513,7 +2512,7 @@ export interface components {
             /** @description The machine's own id for this folder, so that it is the same client when it comes back. */
             client_id: components["schemas"]["ClientId"];
             /** @description Which limits the machine can enforce on commands. */
-            isolation: Record<string, unknown>;
+            isolation: components["schemas"]["ReportedIsolation"];
             os: string;
             /**
              * @description Whether the same process comes back after its connection was lost. If not, the permissions
@@ -2593,7 +2592,7 @@ export interface components {
             attempt: number;
             client_id: components["schemas"]["ClientId"];
             /** @description The tool's answer: `success`, its own fields, and on failure `error` and `code`. */
-            result: Record<string, unknown>;
+            result: components["schemas"]["ToolOutcome"];
         };
         /** @description One part that a health report is about, such as the store. */
         Part: {
@@ -2607,6 +2606,38 @@ export interface components {
          * @description The bytes of a part.
          */
         PartBody: string;
+        /** @description Some fields of an agent's configuration. */
+        PartialAgentConfig: {
+            /**
+             * Format: int32
+             * @description How many tasks of this agent may run at the same time.
+             */
+            concurrency_limit?: number;
+            /** @description What a task of this agent may use. The project and the server may allow less. */
+            limits?: components["schemas"]["TaskLimits"];
+            /**
+             * Format: int32
+             * @description The longest answer of the model, in tokens.
+             */
+            max_tokens?: number;
+            /**
+             * Format: int32
+             * @description How many interactions its memory keeps before the oldest are deleted.
+             */
+            max_vectors?: number;
+            /** @description Any JSON object. The planner reads `role` and `capabilities`. */
+            metadata?: Record<string, unknown>;
+            /** @description The model that the agent uses: an alias, `provider/model`, or `demo`. */
+            model?: string;
+            /** @description The instructions that every request to the model begins with. */
+            system_prompt?: string;
+            /**
+             * Format: double
+             * @description The sampling temperature that is passed to the model.
+             */
+            temperature?: number;
+            tools?: string[];
+        };
         /** @description Everything that waits for a person. */
         PendingApprovals: {
             approvals: components["schemas"]["ToolCall"][];
@@ -2866,6 +2897,52 @@ export interface components {
         Renamed: {
             from: string;
             to: string;
+        };
+        /**
+         * @description A report on the wire: one flat object. A machine of another version may leave out mechanisms, or
+         *     have other kinds of them.
+         */
+        ReportedIsolation: {
+            /**
+             * @description Whether commands that only read are kept from writing and from the network. A machine that
+             *     does not say so is unsandboxed: every command is asked about.
+             * @default false
+             */
+            enforces_read_only: boolean;
+            /**
+             * Format: int32
+             * @description Version of the kernel's Landlock interface. 0 if the kernel has no Landlock.
+             * @default null
+             */
+            landlock: number | null;
+            /**
+             * @description What the machine cannot enforce, for people.
+             * @default []
+             */
+            missing: string[];
+            /**
+             * @description Everything outside the workspace is mounted read-only, and files can be hidden.
+             * @default null
+             */
+            mounts: boolean | null;
+            network?: ("namespace_and_seccomp" | "namespace" | "seccomp" | "none") | (string | null);
+            /**
+             * Format: int32
+             * @description How many processes a command may have; null if only the timeout stops a fork bomb.
+             * @default null
+             */
+            process_limit: number | null;
+            processes?: ("pid_namespace" | "supervisor" | "group") | (string | null);
+            /**
+             * @description Namespaces are made inside a user namespace, without being root.
+             * @default null
+             */
+            user_namespace: boolean | null;
+            /**
+             * @description The isolation in one line, for people.
+             * @default null
+             */
+            words: string | null;
         };
         RestoreRequest: {
             /**
@@ -3147,10 +3224,10 @@ export interface components {
         };
         /** @description Why a task or a plan failed or was cancelled. */
         TaskFailure: {
-            /** @description The stable code of the reason, for programs. */
-            code: string;
+            code: components["schemas"]["TaskFailureCode"];
             detail: string;
         };
+        TaskFailureCode: ("agent_deleted" | "cancelled" | "conversation_deleted" | "dependency_failed" | "interrupted" | "invalid_plan" | "invalid_settings" | "limit_reached" | "no_agent" | "no_agents" | "no_plan" | "outdated" | "plan_rejected" | "session_ended" | "store_unavailable" | "worker_space_reset" | "invalid_model_config" | "model_context_exceeded" | "model_filtered" | "model_key_refused" | "model_key_unreadable" | "model_keys_unreadable" | "model_malformed_answer" | "model_quota_spent" | "model_rate_limited" | "model_refused" | "model_said_nothing" | "model_stream_cut" | "model_timeout" | "model_unavailable" | "model_unreachable" | "no_model_key" | "unknown_model_provider") | string;
         /**
          * Format: uuid
          * @description One task of an agent.
@@ -3161,6 +3238,37 @@ export interface components {
          * @enum {string}
          */
         TaskKind: "work" | "plan" | "answer";
+        /**
+         * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
+         *     the server applies.
+         */
+        TaskLimits: {
+            /**
+             * Format: double
+             * @description How many US dollars the task may cost. Only models with known prices count.
+             * @default null
+             */
+            max_cost: number | null;
+            /**
+             * Format: int64
+             * @description How many seconds the task may run. The time when it waits for a person or a machine does not
+             *     count.
+             * @default null
+             */
+            max_seconds: number | null;
+            /**
+             * Format: int32
+             * @description How many times the model may be asked.
+             * @default null
+             */
+            max_steps: number | null;
+            /**
+             * Format: int64
+             * @description How many input and output tokens all steps together may use.
+             * @default null
+             */
+            max_tokens: number | null;
+        };
         TaskList: {
             tasks: components["schemas"]["Task"][];
             /**
@@ -3311,7 +3419,7 @@ export interface components {
             reason: string;
             requested_by?: components["schemas"]["TokenId"] | null;
             requires_approval: boolean;
-            result?: Record<string, unknown> | null;
+            result?: components["schemas"]["ToolOutcome"] | null;
             risk_level: components["schemas"]["Verdict"];
             /** @description The rule that decided about the risk. */
             rule: string;
@@ -3383,13 +3491,36 @@ export interface components {
         };
         /** @description One tool: what it does, its parameters, and its usual verdict. */
         ToolInfo: {
+            /** @description The rows of an approval of a call. Names of parameters in braces stand for their values. */
+            card: components["schemas"]["CardRow"][];
             description: string;
             name: string;
             /** @description JSON Schema of `tool_params`. */
             parameters: Record<string, unknown>;
             requires_approval: boolean;
+            /** @description Whether the tool runs commands, which are rated one by one. */
+            runs_commands: boolean;
+            /** @description A call in one line, with names of parameters in braces. */
+            summary: string;
+            /** @description The tool's name for people, in English. */
+            title: string;
             /** @description The verdict of a call unless its parameters make the call more dangerous. */
             usual_risk: string;
+        };
+        /** @description The outcome of a tool call: `success`, the tool's own fields such as `content` or `stdout` and, if the call failed, why. */
+        ToolOutcome: {
+            code?: components["schemas"]["FailureCode"];
+            /** @description Why the call failed, for people and models. */
+            error?: string;
+            /** @description Whether a command uses the network. */
+            network?: boolean;
+            /** @description The rule of the policy that refused the call. */
+            rule?: string;
+            /** @description Whether the call did what it was asked to do. */
+            success: boolean;
+            verdict?: components["schemas"]["Verdict"];
+        } & {
+            [key: string]: unknown;
         };
         /** @description Asks one machine what a call would change. */
         ToolPreviewRequestEvent: {

@@ -1,5 +1,5 @@
 import type { Grant } from "../api/calls";
-import { describeClass } from "../calls/describe";
+import { describeClass, toolOfRule } from "../calls/describe";
 import { t } from "../i18n/index.svelte";
 import { requesterOf } from "./requester.svelte";
 
@@ -27,9 +27,9 @@ export function describeGrant(grant: Grant): string {
     });
   if (grant.scope === "local_git") return t("class.local_git");
   if (!grant.rule) return grant.words;
-  const [first = ""] = grant.rule.split(" ");
-  const tool = /^(write|edit|move|delete|read|create|list|search|get)_|^grep$/.test(first)
-    ? first
-    : "execute_command";
-  return describeClass({ tool_name: tool, rule: grant.rule, class: grant.class });
+  return describeClass({
+    tool_name: toolOfRule(grant.rule),
+    rule: grant.rule,
+    class: grant.class,
+  });
 }

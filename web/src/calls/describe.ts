@@ -1,5 +1,5 @@
 import type { ToolCall } from "../api/calls";
-import { en } from "../i18n/en";
+import tools from "../api/tools.json";
 import { isKey, t } from "../i18n/index.svelte";
 
 type Asked = Pick<ToolCall, "tool_name" | "tool_params">;
@@ -7,6 +7,28 @@ type Asked = Pick<ToolCall, "tool_name" | "tool_params">;
 function text(params: object, name: string): string | null {
   const value = (params as Record<string, unknown>)[name];
   return typeof value === "string" ? value : null;
+}
+
+interface Tool {
+  name: string;
+  runs_commands: boolean;
+  /** A call in one line, with names of parameters in braces. */
+  summary: string;
+  /** Values of parameters that a call leaves out. */
+  defaults: Partial<Record<string, string>>;
+}
+
+const BY_NAME = new Map<string, Tool>(tools.map((tool) => [tool.name, tool]));
+
+/** Whether a tool runs commands, which are described by their command line. */
+export function runsCommands(tool: string): boolean {
+  return BY_NAME.get(tool)?.runs_commands ?? false;
+}
+
+/** The tool that a rule is about. Rules about commands begin with the command. */
+export function toolOfRule(rule: string): string {
+  const [first = ""] = rule.split(" ");
+  return BY_NAME.has(first) ? first : "execute_command";
 }
 
 /** The file or folder that a call acts on. */
@@ -33,22 +55,19 @@ export function workingDirectory({ tool_params }: Asked): string {
 
 /** The target of a call in a few words: a path, a command or a pattern. */
 export function summary(call: Asked): string {
-  switch (call.tool_name) {
-    case "execute_command":
-      return argvOf(call).map(quoted).join(" ");
-    case "move_file":
-      return `${pathOf(call) ?? ""} → ${text(call.tool_params, "destination") ?? ""}`;
-    default:
-      return (
-        pathOf(call) ?? text(call.tool_params, "pattern") ?? text(call.tool_params, "query") ?? ""
-      );
-  }
+  const tool = BY_NAME.get(call.tool_name);
+  // Newer servers may have tools that this page does not know.
+  if (!tool) return pathOf(call) ?? text(call.tool_params, "query") ?? "";
+  if (tool.runs_commands) return argvOf(call).map(quoted).join(" ");
+  const value = (name: string) => text(call.tool_params, name) ?? tool.defaults[name] ?? "";
+  return tool.summary.replace(/\{(\w+)\}/g, (_, name: string) => value(name)).trim();
 }
 
+/** Tools of agents that act on the conversation and its memory, not on a workspace. */
+const CONVERSATION_TOOLS = ["present_files", "search_context", "add_context"];
+
 /** Names of the tools that agents can be given. */
-export const TOOLS = Object.keys(en)
-  .filter((key) => key.startsWith("tool."))
-  .map((key) => key.slice("tool.".length));
+export const TOOLS = [...BY_NAME.keys(), ...CONVERSATION_TOOLS];
 
 /** A tool's title, such as "Write file". Newer servers may have tools that this page has no title for. */
 export function toolName(name: string): string {
@@ -86,7 +105,7 @@ function describeRule({ tool_name, rule }: Classified): string {
   const key = `class.file.${file ?? ""}`;
   if (isKey(key))
     return t("class.files", { tool: toolName(tool_name), kind: t(key as "class.file.script") });
-  if (tool_name === "execute_command")
+  if (runsCommands(tool_name))
     return t("class.command", {
       command: rule.replace(/^execute_command\s*/, "").replaceAll(".", " "),
     });

@@ -23,6 +23,7 @@ use crate::{
         sandbox::unsandboxed,
         verdict::{Judgement, Verdict},
     },
+    tools::ToolDef,
 };
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -360,7 +361,8 @@ impl GateRules {
     /// demands a sandbox and the machine has none. `None` if the call may run there.
     fn lacks_isolation(&self, call: &GatedCall, context: &DecisionContext) -> Option<CallFailure> {
         let unsandboxed = context.machine().is_some_and(|client| !is_sandboxed(client));
-        let refused = self.demand_isolation && call.tool_name == "execute_command" && unsandboxed;
+        let runs_commands = call.tool().is_some_and(ToolDef::runs_commands);
+        let refused = self.demand_isolation && runs_commands && unsandboxed;
         refused.then(|| CallFailure::new(FailureCode::IsolationRequired, NEEDS_SANDBOX))
     }
 
@@ -496,7 +498,7 @@ fn rate(
     let roots = machine.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
     let (parsed, mut judgement) = policy.judge_request(tool, params.clone(), &roots);
     let parsed = parsed.ok();
-    let is_command = matches!(parsed, Some(ToolCall::ExecuteCommand(_)));
+    let is_command = parsed.as_ref().is_some_and(|call| call.command().is_some());
     if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {
         let unsandboxed = unsandboxed(&judgement);
         judgement = judgement.stricter(unsandboxed);

@@ -2,103 +2,47 @@
 //! only paths inside the workspace.
 
 use super::{
+    Access,
     limits::Limits,
     pattern::{GlobPattern, PatternError},
 };
 use crate::{
     failure::FailureCode,
     path::{PathError, Roots, WorkspacePath},
+    tools::{
+        Kind, Param, Surface, ToolDef, ToolTable, builtin,
+        parse::{Arg, Rules, arguments, canonical},
+    },
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use std::borrow::Cow;
 
-/// A parsed tool call.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "tool_name", content = "tool_params", rename_all = "snake_case")]
-pub enum ToolCall {
-    ReadFile {
-        path: WorkspacePath,
-        head: Option<u64>,
-        tail: Option<u64>,
-    },
-    WriteFile {
-        path: WorkspacePath,
-        content: String,
-        mode: WriteMode,
-        create_dirs: bool,
-        /// If set, the file is written only while it has this checksum.
-        if_checksum: Option<String>,
-    },
-    EditFile {
-        path: WorkspacePath,
-        edits: Vec<Edit>,
-        if_checksum: Option<String>,
-    },
-    ListDirectory {
-        path: WorkspacePath,
-        recursive: bool,
-        pattern: Option<GlobPattern>,
-    },
-    SearchFiles {
-        path: WorkspacePath,
-        pattern: GlobPattern,
-        max_results: Option<usize>,
-    },
-    Grep(Grep),
-    CreateDirectory {
-        path: WorkspacePath,
-    },
-    GetFileInfo {
-        path: WorkspacePath,
-    },
-    MoveFile {
-        source: WorkspacePath,
-        destination: WorkspacePath,
-    },
-    DeleteFile {
-        path: WorkspacePath,
-    },
-    ExecuteCommand(Command),
+/// One call of a tool: its definition, and the arguments that the definition's parameters were
+/// checked into.
+#[derive(Debug, Clone)]
+pub struct ToolCall {
+    pub tool: &'static ToolDef,
+    form: Form,
 }
 
-/// Whether `write_file` replaces the content of a file or adds to it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WriteMode {
-    #[default]
-    #[serde(alias = "overwrite")]
-    Write,
-    Append,
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Form {
+    /// In the order of the tool's parameters.
+    Args(Vec<Arg>),
+    Command(Command),
 }
 
-/// One replacement of an exact text. The text must occur exactly once, unless `replace_all` is set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One exact replacement; the text must occur once, or `replace_all` says that every place is
+/// meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    #[serde(alias = "old_string")]
     pub old_text: String,
-    #[serde(alias = "new_string")]
     pub new_text: String,
-    #[serde(default)]
     pub replace_all: bool,
 }
 
-/// A search for a regular expression in files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Grep {
-    pub pattern: String,
-    pub path: WorkspacePath,
-    pub glob: Option<GlobPattern>,
-    pub ignore_case: bool,
-    /// Whether the pattern is plain text and not a regular expression.
-    pub literal: bool,
-    /// How many lines around each match are shown.
-    pub context: u32,
-    pub max_results: Option<usize>,
-}
-
-/// A program by its bare name, and its arguments. No shell interprets them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A program by its bare name, with arguments that no shell sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     pub command: String,
     pub args: Vec<String>,
@@ -146,140 +90,215 @@ impl CallError {
     }
 }
 
-/// The names of all tools.
-pub const TOOL_NAMES: [&str; 11] = [
-    "read_file",
-    "write_file",
-    "edit_file",
-    "list_directory",
-    "search_files",
-    "grep",
-    "create_directory",
-    "get_file_info",
-    "move_file",
-    "delete_file",
-    "execute_command",
-];
-
 impl ToolCall {
-    /// Parses the name and the parameters of a call. The name may have the prefix `tool_`, which
-    /// some models add.
+    /// Parses a call of a built-in tool, as it comes through the gate.
     pub fn parse(
         tool_name: &str,
         params: Value,
         roots: &Roots,
         limits: &Limits,
     ) -> Result<Self, CallError> {
-        let name = tool_name.strip_prefix("tool_").unwrap_or(tool_name);
-        // serde would also accept an array of values by position, which a person could not read.
-        if !params.is_object() {
+        Self::parse_on(Surface::Gate, ToolTable::builtin(), tool_name, params, roots, limits)
+    }
+
+    /// Parses a call of one of these tools.
+    pub fn parse_on(
+        surface: Surface,
+        tools: &ToolTable,
+        tool_name: &str,
+        params: Value,
+        roots: &Roots,
+        limits: &Limits,
+    ) -> Result<Self, CallError> {
+        // A list could be read by position, but nobody would see which value belongs to which
+        // parameter.
+        let Value::Object(params) = params else {
             return Err(CallError::Params(
                 "expected an object with a field for each parameter".into(),
             ));
-        }
-        let path = |raw: &str| WorkspacePath::parse(raw, roots);
-        Ok(match name {
-            "read_file" => {
-                let p: wire::ReadFile = typed(params)?;
-                Self::ReadFile { path: file(&p.path, roots)?, head: p.head, tail: p.tail }
-            }
-            "write_file" => {
-                let p: wire::WriteFile = typed(params)?;
-                let path = file(&p.path, roots)?;
-                within(p.content.len(), limits.write_bytes)?;
-                let if_checksum = checksum(p.if_checksum)?;
-                let (mode, create_dirs) = (p.mode, p.create_dirs);
-                Self::WriteFile { path, content: p.content, mode, create_dirs, if_checksum }
-            }
-            "edit_file" => {
-                let p: wire::EditFile = typed(params)?;
-                let if_checksum = checksum(p.if_checksum.clone())?;
-                Self::EditFile {
-                    path: file(&p.path, roots)?,
-                    edits: p.into_edits(limits)?,
-                    if_checksum,
-                }
-            }
-            "list_directory" => {
-                let p: wire::ListDirectory = typed(params)?;
-                let pattern = p.pattern.as_deref().map(GlobPattern::parse).transpose()?;
-                Self::ListDirectory { path: path(&p.path)?, recursive: p.recursive, pattern }
-            }
-            "search_files" => {
-                let p: wire::SearchFiles = typed(params)?;
-                let pattern = GlobPattern::parse(&p.pattern)?;
-                Self::SearchFiles { path: path(&p.path)?, pattern, max_results: p.max_results }
-            }
-            "grep" => Self::Grep(typed::<wire::Grep>(params)?.checked(roots, limits)?),
-            "create_directory" => {
-                Self::CreateDirectory { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
-            }
-            "get_file_info" => {
-                Self::GetFileInfo { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
-            }
-            "move_file" => {
-                let p: wire::MoveFile = typed(params)?;
-                Self::MoveFile { source: path(&p.source)?, destination: path(&p.destination)? }
-            }
-            "delete_file" => {
-                Self::DeleteFile { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
-            }
-            "execute_command" => {
-                Self::ExecuteCommand(typed::<wire::Command>(params)?.checked(roots, limits)?)
-            }
-            _ => return Err(CallError::UnknownTool(tool_name.to_owned())),
-        })
+        };
+        let tool = tools.get(tool_name).filter(|tool| tool.is_offered(surface));
+        let tool = tool.ok_or_else(|| CallError::UnknownTool(tool_name.to_owned()))?;
+        let args = arguments(tool.params, params, Rules { surface, roots, limits })?;
+        let form = match tool.runs_commands() {
+            true => Form::Command(Command::from_args(tool, args)),
+            false => Form::Args(args),
+        };
+        Ok(Self { tool, form })
     }
 
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::ReadFile { .. } => "read_file",
-            Self::WriteFile { .. } => "write_file",
-            Self::EditFile { .. } => "edit_file",
-            Self::ListDirectory { .. } => "list_directory",
-            Self::SearchFiles { .. } => "search_files",
-            Self::Grep(_) => "grep",
-            Self::CreateDirectory { .. } => "create_directory",
-            Self::GetFileInfo { .. } => "get_file_info",
-            Self::MoveFile { .. } => "move_file",
-            Self::DeleteFile { .. } => "delete_file",
-            Self::ExecuteCommand(_) => "execute_command",
+        self.tool.name
+    }
+
+    /// The command, if the tool runs commands.
+    pub fn command(&self) -> Option<&Command> {
+        match &self.form {
+            Form::Command(command) => Some(command),
+            Form::Args(_) => None,
+        }
+    }
+
+    /// The parameters in canonical form: the same for all ways to write the same call. They parse
+    /// to this call again.
+    pub fn into_params(self) -> Value {
+        let args = self.args();
+        let fields = self.tool.params.iter().zip(args.iter());
+        let fields =
+            fields.filter_map(|(param, arg)| Some((param.name.to_owned(), canonical(param, arg)?)));
+        Value::Object(fields.collect())
+    }
+
+    /// The paths that the call names itself, each with its parameter.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (&'static Param, &WorkspacePath)> {
+        self.stored().filter_map(|(param, arg)| match arg {
+            Arg::Path(path) => Some((param, path)),
+            _ => None,
+        })
+    }
+
+    /// The first path that the call uses in this way.
+    pub fn path_used_to(&self, access: Access) -> Option<&WorkspacePath> {
+        self.paths().find(|(param, _)| param.kind.access() == Some(access)).map(|(_, path)| path)
+    }
+
+    /// The globs of the call, each with its parameter.
+    pub(crate) fn globs(&self) -> impl Iterator<Item = (&'static Param, &GlobPattern)> {
+        self.stored().filter_map(|(param, arg)| match arg {
+            Arg::Glob(glob) => Some((param, glob)),
+            _ => None,
+        })
+    }
+
+    /// The arguments in the order of the tool's parameters.
+    pub(crate) fn args(&self) -> Cow<'_, [Arg]> {
+        match &self.form {
+            Form::Args(args) => Cow::Borrowed(args),
+            Form::Command(command) => {
+                self.tool.params.iter().map(|param| command.argument(param.name)).collect()
+            }
+        }
+    }
+
+    fn stored(&self) -> impl Iterator<Item = (&'static Param, &Arg)> {
+        let args: &[Arg] = match &self.form {
+            Form::Args(args) => args,
+            Form::Command(_) => &[],
+        };
+        self.tool.params.iter().zip(args)
+    }
+
+    /// The argument of a parameter. Asking for a parameter that the definition lacks is a mistake
+    /// in the program.
+    fn arg(&self, name: &str) -> &Arg {
+        debug_assert!(
+            self.tool.param(name).is_some(),
+            "{} has no parameter {name}",
+            self.tool.name
+        );
+        self.stored().find(|(param, _)| param.name == name).map_or(&Arg::Absent, |(_, arg)| arg)
+    }
+
+    /// A path. An error only if the tool's definition has no such path, or allows calls without it.
+    pub fn path(&self, name: &str) -> Result<&WorkspacePath, CallError> {
+        match self.arg(name) {
+            Arg::Path(path) => Ok(path),
+            _ => Err(self.lacks(name)),
+        }
+    }
+
+    /// A text. An error only if the tool's definition has no such text, or allows calls without it.
+    pub fn text(&self, name: &str) -> Result<&str, CallError> {
+        self.optional_text(name).ok_or_else(|| self.lacks(name))
+    }
+
+    fn lacks(&self, name: &str) -> CallError {
+        CallError::Params(format!("Missing required parameters: {name}"))
+    }
+
+    /// A text, a checksum or a glob.
+    pub fn optional_text(&self, name: &str) -> Option<&str> {
+        match self.arg(name) {
+            Arg::Text(text) => Some(text),
+            Arg::Glob(glob) => Some(glob.as_str()),
+            _ => None,
+        }
+    }
+
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.arg(name) {
+            Arg::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.arg(name), Arg::Flag(true))
+    }
+
+    /// Whether this is what was chosen.
+    pub fn chose(&self, name: &str, choice: &str) -> bool {
+        match (self.arg(name), self.tool.param(name).map(|param| param.kind)) {
+            (Arg::Choice(at), Some(Kind::Choice(choices))) => {
+                choices.get(*at).is_some_and(|chosen| chosen.name == choice)
+            }
+            _ => false,
+        }
+    }
+
+    pub fn edits(&self, name: &str) -> &[Edit] {
+        match self.arg(name) {
+            Arg::Edits(edits) => edits,
+            _ => &[],
+        }
+    }
+
+    pub fn words(&self, name: &str) -> &[String] {
+        match self.arg(name) {
+            Arg::Words(words) => words,
+            _ => &[],
         }
     }
 }
 
-fn typed<T: DeserializeOwned>(params: Value) -> Result<T, CallError> {
-    // Unknown fields are refused, because a person who approves a call would believe that a field
-    // which is silently dropped (`env`, `shell`) has an effect.
-    serde_json::from_value(params).map_err(|error| CallError::Params(error.to_string()))
-}
-
-/// Parses the path of a regular file. The root and paths that end in a slash are refused.
-fn file(raw: &str, roots: &Roots) -> Result<WorkspacePath, CallError> {
-    let path = WorkspacePath::parse(raw, roots)?;
-    if path.demands_directory() { Err(CallError::NotAFile(path)) } else { Ok(path) }
-}
-
-/// Checks that a checksum has the form that results have: SHA-256 in hexadecimal digits.
-fn checksum(given: Option<String>) -> Result<Option<String>, CallError> {
-    let good = |sum: &String| {
-        sum.len() == 64 && sum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    match given.as_ref().is_none_or(good) {
-        true => Ok(given),
-        false => {
-            Err(CallError::Params("`if_checksum` is the `checksum` of an earlier result".into()))
-        }
+impl PartialEq for ToolCall {
+    fn eq(&self, other: &Self) -> bool {
+        self.tool.name == other.tool.name && self.form == other.form
     }
 }
 
-fn within(size: usize, limit: u64) -> Result<(), CallError> {
-    let size = size as u64;
-    if size > limit { Err(CallError::Size { size, limit }) } else { Ok(()) }
+impl From<Command> for ToolCall {
+    fn from(command: Command) -> Self {
+        Self { tool: &builtin::EXECUTE_COMMAND, form: Form::Command(command) }
+    }
 }
 
-mod canonical;
-mod wire;
+impl Command {
+    fn from_args(tool: &ToolDef, args: Vec<Arg>) -> Self {
+        let cwd = WorkspacePath::root();
+        let mut command = Self { command: String::new(), args: Vec::new(), timeout: None, cwd };
+        for (param, arg) in tool.params.iter().zip(args) {
+            match (param.name, arg) {
+                ("cwd", Arg::Path(cwd)) => command.cwd = cwd,
+                ("command", Arg::Text(program)) => command.command = program,
+                ("args", Arg::Words(args)) => command.args = args,
+                ("timeout", Arg::Number(seconds)) => command.timeout = u32::try_from(seconds).ok(),
+                _ => {}
+            }
+        }
+        command
+    }
+
+    fn argument(&self, param: &str) -> Arg {
+        match param {
+            "cwd" => Arg::Path(self.cwd.clone()),
+            "command" => Arg::Text(self.command.clone()),
+            "args" => Arg::Words(self.args.clone()),
+            "timeout" => self.timeout.map_or(Arg::Absent, |seconds| Arg::Number(seconds.into())),
+            _ => Arg::Absent,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,7 @@ impl Policy {
                 };
                 let (expected, line) =
                     example.split_once(": ").ok_or_else(|| wrong("no verdict".into()))?;
-                let judged =
-                    self.judge(&ToolCall::ExecuteCommand(command(line)), &Roots::relative_only());
+                let judged = self.judge(&ToolCall::from(command(line)), &Roots::relative_only());
                 if !judged.verdict.as_str().eq_ignore_ascii_case(expected) {
                     return Err(wrong(format!(
                         "{} by {}: {}",
@@ -120,7 +119,7 @@ mod tests {
             "bin/cat x",
             "git pwn",
         ] {
-            let call = ToolCall::ExecuteCommand(command(line));
+            let call = ToolCall::from(command(line));
             let judged = Policy::builtin().judge(&call, &Roots::relative_only());
             let denied = (Verdict::Deny, Some(crate::FailureCode::CommandNotAllowed));
             assert_eq!((judged.verdict, judged.code), denied, "{line}");

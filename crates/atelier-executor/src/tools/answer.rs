@@ -19,37 +19,18 @@ impl From<&Error> for ToolOutcome {
     }
 }
 
-/// What one tool returned.
-pub(super) enum Answer {
-    Done(Map<String, Value>),
-    /// The tool ran a command, and the command failed.
-    DoneBadly(Map<String, Value>, OutcomeFailure),
-    Failed(FailureCode, String),
+/// The outcome of a tool that did its work.
+pub(super) fn fields(value: Value) -> ToolOutcome {
+    ToolOutcome::succeeded(match value {
+        Value::Object(fields) => fields,
+        other => Map::from_iter([("result".to_owned(), other)]),
+    })
 }
 
-impl From<Answer> for ToolOutcome {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Done(fields) => Self::succeeded(fields),
-            Answer::DoneBadly(fields, failure) => Self { fields, failure: Some(failure) },
-            Answer::Failed(code, detail) => Self::failed(code, detail),
-        }
-    }
-}
-
-pub(super) fn fields(value: Value) -> Answer {
-    match value {
-        Value::Object(fields) => Answer::Done(fields),
-        other => Answer::Done(Map::from_iter([("result".to_owned(), other)])),
-    }
-}
-
-pub(super) fn fields_and_failure(value: Value, code: FailureCode, detail: String) -> Answer {
+/// The outcome of a tool that ran a command, and the command failed.
+pub(super) fn fields_and_failure(value: Value, code: FailureCode, detail: String) -> ToolOutcome {
     let failure = OutcomeFailure { code, detail, refusal: None };
-    match fields(value) {
-        Answer::Done(fields) => Answer::DoneBadly(fields, failure),
-        other => other,
-    }
+    ToolOutcome { failure: Some(failure), ..fields(value) }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -61,7 +42,7 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-pub(super) fn listing(path: &str, listed: &Listed) -> Answer {
+pub(super) fn listing(path: &str, listed: &Listed) -> ToolOutcome {
     let files: Vec<Value> = listed
         .entries
         .iter()
@@ -83,7 +64,7 @@ pub(super) fn listing(path: &str, listed: &Listed) -> Answer {
     fields(json!({ "path": path, "files": files, "total_count": listed.total, "limited": limited }))
 }
 
-pub(super) fn found(path: &str, found: &Found) -> Answer {
+pub(super) fn found(path: &str, found: &Found) -> ToolOutcome {
     let matches: Vec<Value> = found
         .hits
         .iter()
@@ -100,7 +81,7 @@ pub(super) fn found(path: &str, found: &Found) -> Answer {
     )
 }
 
-pub(super) fn grepped(found: &Grepped) -> Answer {
+pub(super) fn grepped(found: &Grepped) -> ToolOutcome {
     fields(json!({
         "matches": found.lines,
         "count": found.matches,
@@ -109,7 +90,7 @@ pub(super) fn grepped(found: &Grepped) -> Answer {
     }))
 }
 
-pub(super) fn info(path: &str, info: &Info) -> Answer {
+pub(super) fn info(path: &str, info: &Info) -> ToolOutcome {
     let time = |time: chrono::DateTime<chrono::Utc>| {
         time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
     };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use atelier_core::FailureCode;
 use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
-use atelier_core::policy::call::{self, ToolCall, WriteMode};
+use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::sandbox::{unprotected_files, unsandboxed};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::policy::{Access, PathUse};
@@ -75,7 +75,7 @@ impl Tools<'_> {
             let found = if found.rule.starts_with("file.") { found.about(&about) } else { found };
             judgement = judgement.stricter(found);
         }
-        let ToolCall::ExecuteCommand(command) = call else {
+        let Some(command) = call.command() else {
             return Judged { judgement, git: GitRun::default() };
         };
         let judgement = self.judge_patches(command, judgement);
@@ -86,15 +86,18 @@ impl Tools<'_> {
 
     /// What a call would change. Changes nothing. Fails if the call cannot be done.
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
-        match call {
-            ToolCall::DeleteFile { path } => {
+        if !call.tool.has_preview {
+            return Ok(None);
+        }
+        match (call.path_used_to(Access::Remove), call.path_used_to(Access::Write)) {
+            (Some(path), None) => {
                 let there = self.describe(path)?;
                 if there.kind == Kind::Directory && there.size > 0 {
                     return Err(Error::NotEmpty { path: path.as_str().to_owned() });
                 }
                 Ok(Some(Preview::Entry(there)))
             }
-            ToolCall::MoveFile { source, destination } => {
+            (Some(source), Some(destination)) => {
                 let there = self.describe(source)?;
                 match self.workspace.describe_entry(destination) {
                     Err(Error::NotFound { .. }) => {
@@ -108,7 +111,7 @@ impl Tools<'_> {
                     Err(error) => Err(error),
                 }
             }
-            _ => self.preview_write(call),
+            (None, _) => self.preview_write(call),
         }
     }
 
@@ -121,50 +124,43 @@ impl Tools<'_> {
     }
 
     fn preview_write(&self, call: &ToolCall) -> Result<Option<Preview>> {
-        let (path, after): (_, &dyn Fn(Vec<u8>) -> Result<String>) = match call {
-            ToolCall::WriteFile { path, content, mode: WriteMode::Write, .. } => {
-                (path, &|_| Ok(content.clone()))
-            }
-            ToolCall::WriteFile { path, content, mode: WriteMode::Append, .. } => {
-                (path, &|old| Ok(String::from_utf8_lossy(&old).into_owned() + content))
-            }
-            ToolCall::EditFile { path, edits, .. } => {
-                (path, &|old| apply(path, old, &exact(edits)))
-            }
-            _ => return Ok(None),
-        };
+        let path = call.path("path")?;
+        let edits = call.tool.param("edits").map(|_| exact(call.edits("edits")));
         let old = match self.workspace.read(path, Part::Whole) {
             Ok(content) => Some(content),
-            Err(Error::NotFound { .. }) if !matches!(call, ToolCall::EditFile { .. }) => None,
+            Err(Error::NotFound { .. }) if edits.is_none() => None,
             Err(error) => return Err(error),
         };
-        if let ToolCall::WriteFile { if_checksum: Some(read), .. }
-        | ToolCall::EditFile { if_checksum: Some(read), .. } = call
-            && old.as_ref().map(|old| &old.checksum) != Some(read)
+        if let Some(read) = call.optional_text("if_checksum")
+            && old.as_ref().map(|old| old.checksum.as_str()) != Some(read)
         {
             return Err(Error::Conflict { path: path.as_str().to_owned() });
         }
-        if let ToolCall::WriteFile { create_dirs: false, .. } = call
-            && old.is_none()
-            && path.parent().is_some_and(|folder| {
-                matches!(self.workspace.info(&folder), Err(Error::NotFound { .. }))
-            })
-        {
+        let needs_folder = edits.is_none() && !call.flag("create_dirs") && old.is_none();
+        let lacks = |folder: WorkspacePath| {
+            matches!(self.workspace.info(&folder), Err(Error::NotFound { .. }))
+        };
+        if needs_folder && path.parent().is_some_and(lacks) {
             return Err(Error::NoFolder { path: path.as_str().to_owned() });
         }
         let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
+        let after = match edits {
+            Some(edits) => apply(path, bytes, &edits)?,
+            None if call.chose("mode", "append") => {
+                String::from_utf8_lossy(&bytes).into_owned() + call.text("content")?
+            }
+            None => call.text("content")?.to_owned(),
+        };
         Ok(Some(Preview::Write {
-            after: after(bytes)?,
+            after,
             base_checksum: old.as_ref().map(|old| old.checksum.clone()),
             before: old.and_then(|old| String::from_utf8(old.bytes).ok()),
         }))
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
-        let shown = match call {
-            ToolCall::ExecuteCommand(_) => used.raw.as_str(),
-            _ => used.path.as_str(),
-        };
+        let is_command = call.command().is_some();
+        let shown = if is_command { used.raw.as_str() } else { used.path.as_str() };
         let ws = self.workspace;
         // The name is checked as well, because git may still have a file that no longer exists
         // here.
@@ -204,13 +200,8 @@ impl Tools<'_> {
                 format!("Not found: {shown}"),
             );
         }
-        let is_command = matches!(call, ToolCall::ExecuteCommand(_));
-        let opens = matches!(
-            call,
-            ToolCall::ReadFile { .. } | ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }
-        );
-        // Reading a pipe or a device could hang or never end.
-        if (is_command || opens)
+        // A pipe or a device would hang or flood whoever reads it.
+        if (is_command || call.tool.opens_files())
             && !matches!(
                 kind,
                 None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink)
@@ -265,9 +256,7 @@ impl Tools<'_> {
     /// As text, `lnk/../x` is `x`, but on disk it can be another file. So the words of a command
     /// are resolved as the kernel does it.
     fn as_the_kernel_walks(&self, call: &ToolCall, used: &PathUse) -> PathBuf {
-        let ToolCall::ExecuteCommand(command) = call else {
-            return relative(&used.path).to_owned();
-        };
+        let Some(command) = call.command() else { return relative(&used.path).to_owned() };
         let raw = Path::new(&used.raw);
         if raw.is_absolute() {
             return raw
@@ -322,6 +311,7 @@ impl Tools<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::Functions;
     use crate::workspace::{Options, Workspace};
     use atelier_core::path::Roots;
     use atelier_core::policy::Policy;
@@ -334,14 +324,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(dir.path(), Options::default()).unwrap();
         let roots = Roots::relative_only();
-        let tools =
-            Tools { workspace: &workspace, runner: None, policy: Policy::builtin(), roots: &roots };
+        let tools = Tools {
+            workspace: &workspace,
+            runner: None,
+            policy: Policy::builtin(),
+            roots: &roots,
+            functions: Functions::builtin(),
+        };
         let judged = |isolation: &Isolation, words: &[&str]| {
             let params = json!({ "command": words[0], "args": words[1..] });
             let (call, judgement) =
                 Policy::builtin().judge_request("execute_command", params, &roots);
-            let Ok(ToolCall::ExecuteCommand(command)) = call else { panic!("{judgement:?}") };
-            let judged = tools.judge_isolation(isolation, &command, judgement);
+            let call = call.unwrap_or_else(|error| panic!("{error}: {judgement:?}"));
+            let judged = tools.judge_isolation(isolation, call.command().unwrap(), judgement);
             (judged.verdict, judged.rule)
         };
         let (some, none) = (Isolation { mounts: true, ..Isolation::none() }, Isolation::none());

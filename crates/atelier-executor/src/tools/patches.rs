@@ -20,7 +20,7 @@ impl Tools<'_> {
         if !applies_patches(command) {
             return judgement;
         }
-        let call = ToolCall::ExecuteCommand(command.clone());
+        let call = ToolCall::from(command.clone());
         let used = self.policy.paths(&call, self.roots);
         let (mut patches, mut found) = (Vec::new(), Vec::new());
         // Where the names in a patch may start: the options of a command and its folder are put in

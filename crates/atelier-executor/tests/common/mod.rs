@@ -11,7 +11,8 @@ use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_core::policy::verdict::Judgement;
 use atelier_executor::{
-    Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools, Workspace,
+    Approval, Cancel, Functions, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools,
+    Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -79,6 +80,7 @@ impl Fixture {
             runner: Some(&self.runner),
             policy: Policy::builtin(),
             roots: &self.roots,
+            functions: Functions::builtin(),
         }
     }
 

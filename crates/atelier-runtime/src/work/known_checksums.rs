@@ -1,12 +1,12 @@
 //! Checksums of the files that an agent has read or written. A change of a file carries the known
 //! checksum, so that a change by somebody else is a conflict and not a lost update.
 
-use super::tools::tool;
 use atelier_core::{
     CallId,
     gate::{CallStatus, GatedCall, ToolOutcome},
     json,
     task::{Step, StepCall},
+    tools::{ToolDef, ToolTable},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -45,15 +45,16 @@ impl KnownChecksums {
 
     fn record(&mut self, name: &str, arguments: &FileArguments, checksum: Option<&str>) {
         let FileArguments { path, source, destination, .. } = arguments;
-        match (tool(name), path, checksum) {
-            ("move_file" | "delete_file", ..) => {
+        let tool = ToolTable::builtin().get(name);
+        match (path, checksum) {
+            _ if tool.is_some_and(ToolDef::removes_files) => {
                 for gone in [path, source, destination].into_iter().flatten() {
                     self.0.remove(normalized(gone));
                 }
             }
             // The agent has read only a part of the file, so it must not replace the whole.
             _ if arguments.is_partial() => {}
-            (_, Some(path), Some(checksum)) => {
+            (Some(path), Some(checksum)) => {
                 self.0.insert(normalized(path).to_owned(), checksum.to_owned());
             }
             _ => {}
@@ -62,7 +63,8 @@ impl KnownChecksums {
 
     /// Adds the known checksum to the arguments of a write.
     pub(super) fn add_expected_checksum(&self, name: &str, params: &mut Map<String, Value>) {
-        if !matches!(tool(name), "write_file" | "edit_file") || params.contains_key("if_checksum") {
+        let takes_checksum = ToolTable::builtin().get(name).is_some_and(ToolDef::takes_checksum);
+        if !takes_checksum || params.contains_key("if_checksum") {
             return;
         }
         let arguments = FileArguments::deserialize(&*params).unwrap_or_default();
@@ -78,7 +80,9 @@ impl KnownChecksums {
 #[serde(default)]
 struct FileArguments {
     path: Option<String>,
+    #[serde(alias = "from")]
     source: Option<String>,
+    #[serde(alias = "to")]
     destination: Option<String>,
     #[serde(deserialize_with = "json::whole_or_null")]
     head: Option<u64>,

@@ -14,7 +14,7 @@ use atelier_core::{
     policy::own_files::explain_refusal,
     task::{Step, StepResult},
 };
-use atelier_executor::{Approval, Options, Tools, Workspace};
+use atelier_executor::{Approval, Functions, Options, Tools, Workspace};
 use atelier_store::OwnedConversation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -107,7 +107,14 @@ fn execute(own: &OwnFolder, name: &str, params: Map<String, Value>) -> ToolOutco
     let roots = Roots::announced(own.folder.to_string_lossy().into_owned());
     let (call, judgement) = own.policy.judge_request(name, Value::Object(params), &roots);
     let Ok(call) = call else { return ToolOutcome::refused(&judgement) };
-    let tools = Tools { workspace: &workspace, runner: None, policy: &own.policy, roots: &roots };
+    let functions = Functions::builtin();
+    let tools = Tools {
+        workspace: &workspace,
+        runner: None,
+        policy: &own.policy,
+        roots: &roots,
+        functions,
+    };
     let mut outcome = tools.execute(&call, &Approval::none(), &own.cancel);
     explain_refusal(&mut outcome);
     outcome

@@ -1,6 +1,10 @@
 //! The tools that an agent may call, as its model sees them.
 
-use atelier_core::{AgentConfig, InteractionType, WorkspaceKind, policy::catalog::catalog};
+use atelier_core::{
+    AgentConfig, InteractionType, WorkspaceKind,
+    policy::limits::Limits,
+    tools::{ToolDef, ToolTable},
+};
 use atelier_model::ToolSchema;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
@@ -11,20 +15,18 @@ pub(super) const ADD_CONTEXT: &str = "add_context";
 pub(super) const PRESENT: &str = "present_files";
 /// The argument that says in which of two workspaces a file tool acts.
 pub(super) const WORKSPACE: &str = "workspace";
-const COMMAND: &str = "execute_command";
 
 /// Tools on the user's machine. Built once, because every step sends them to the model.
 static ON_MACHINE: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    let gated = catalog()
-        .into_iter()
-        .map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
+    let gated = ToolTable::builtin().available(&Limits::default()).into_iter();
+    let gated = gated.map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
     gated.chain(about_memory()).collect()
 });
 
 /// Tools on the user's machine that can also act on the conversation's files.
 static ON_MACHINE_AND_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     let with_workspace = |tool: &ToolSchema| {
-        if tool.name == COMMAND || is_about_memory(&tool.name) {
+        if runs_commands(&tool.name) || is_about_memory(&tool.name) {
             return tool.clone();
         }
         let mut parameters = tool.parameters().clone();
@@ -40,7 +42,12 @@ static ON_MACHINE_AND_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(
 
 /// Tools on the conversation's files, which cannot run commands.
 static ON_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    ON_MACHINE.iter().filter(|tool| tool.name != COMMAND).cloned().chain([present()]).collect()
+    ON_MACHINE
+        .iter()
+        .filter(|tool| !runs_commands(&tool.name))
+        .cloned()
+        .chain([present()])
+        .collect()
 });
 
 /// The tools of an agent in a conversation. `own_files`: it may use the conversation's files.
@@ -66,6 +73,10 @@ pub(super) fn offered(
 /// The name of a tool without the prefix that some models add.
 pub(super) fn tool(name: &str) -> &str {
     name.strip_prefix("tool_").unwrap_or(name)
+}
+
+fn runs_commands(name: &str) -> bool {
+    ToolTable::builtin().get(name).is_some_and(ToolDef::runs_commands)
 }
 
 /// Whether a tool acts only on the agent's own memory, and so does not need the gate.
@@ -125,6 +136,8 @@ fn object(required: &[&str], properties: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const COMMAND: &str = "execute_command";
 
     fn names(tools: &[ToolSchema]) -> Vec<&str> {
         tools.iter().map(|tool| tool.name.as_str()).collect()

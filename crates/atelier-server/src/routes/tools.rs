@@ -15,7 +15,7 @@ use atelier_api::tools::{
 use atelier_core::{
     CallId, ConversationId, Role,
     gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall},
-    policy::catalog::{ToolInfo, catalog},
+    tools::ToolInfo,
 };
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
@@ -123,8 +123,9 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/my/projects/{project}/tools/available",
     tag = "tools", params(ProjectInPath),
     responses((status = 200, description = "All tools", body = ToolCatalog)))]
-pub(super) async fn available(_: OwnSpace) -> Reply<ToolCatalog> {
-    Reply(ToolCatalog { tools: catalog() })
+pub(super) async fn available(State(app): State<App>, _: OwnSpace) -> Reply<ToolCatalog> {
+    let policy = app.gate.policy();
+    Reply(ToolCatalog { tools: policy.tools().available(policy.limits()) })
 }
 
 /// Show the server's own rules for tool calls

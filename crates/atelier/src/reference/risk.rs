@@ -5,7 +5,8 @@ use super::{
     repository,
     source::{Definition, Variant, definition},
 };
-use atelier_core::policy::catalog::{ToolInfo, catalog};
+use atelier_core::policy::limits::Limits;
+use atelier_core::tools::{ToolInfo, ToolTable};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -130,11 +131,12 @@ fn tools() -> String {
         let asks = if tool.requires_approval { "yes" } else { "no" };
         [code(tool.name), tool.usual_risk.to_string(), asks.into(), tool.description.into()]
     };
+    let tools = ToolTable::builtin().available(&Limits::default());
     let note = "The verdict of a call whose file no rule below names. `execute_command` is rated \
         by its command.\n\n";
     format!(
         "{note}{}",
-        table(["tool", "verdict", "asks", "what it does"], catalog().into_iter().map(row))
+        table(["tool", "verdict", "asks", "what it does"], tools.into_iter().map(row))
     )
 }
 

@@ -11,21 +11,28 @@ fn path(raw: &str) -> WorkspacePath {
 }
 
 #[test]
-fn seeds_names_and_defaults() {
-    let read = ToolCall::ReadFile { path: path("a/b"), head: None, tail: None };
-    assert_eq!(parse("tool_read_file", json!({"path": "a//b"})), Ok(read.clone()));
-    assert_eq!(parse("read_file", json!({"path": "./a/b"})), Ok(read));
-    let list =
-        ToolCall::ListDirectory { path: WorkspacePath::root(), recursive: false, pattern: None };
-    assert_eq!(parse("list_directory", json!({})), Ok(list));
-    let edit = Edit { old_text: "a".into(), new_text: "b".into(), replace_all: false };
-    let edited = ToolCall::EditFile { path: path("x"), edits: vec![edit], if_checksum: None };
+fn names_paths_and_defaults() {
+    let read = parse("read_file", json!({"path": "./a/b"})).unwrap();
     assert_eq!(
-        parse("edit_file", json!({"path": "x", "old_string": "a", "new_string": "b"})),
-        Ok(edited.clone())
+        (read.name(), read.path("path"), read.number("head")),
+        ("read_file", Ok(&path("a/b")), None)
     );
+    assert_eq!(parse("tool_read_file", json!({"path": "a//b"})), Ok(read));
+    let list = parse("list_directory", json!({})).unwrap();
+    assert_eq!(list.path("path"), Ok(&WorkspacePath::root()));
+    assert_eq!((list.flag("recursive"), list.optional_text("pattern")), (false, None));
+    let edit = Edit { old_text: "a".into(), new_text: "b".into(), replace_all: false };
+    let short = json!({"path": "x", "old_string": "a", "new_string": "b"});
+    let edited = parse("edit_file", short).unwrap();
+    assert_eq!(edited.edits("edits"), [edit]);
     let spelled = json!({"path": "x", "edits": [{"old_text": "a", "new_text": "b"}]});
     assert_eq!(parse("edit_file", spelled), Ok(edited));
+    let command =
+        parse("execute_command", json!({"command": "ls", "args": ["-l"], "timeout": 9})).unwrap();
+    let cwd = WorkspacePath::root();
+    let ls = Command { command: "ls".into(), args: vec!["-l".into()], timeout: Some(9), cwd };
+    assert_eq!(command.command(), Some(&ls));
+    assert_eq!(command, ToolCall::from(ls));
 }
 
 #[test]
@@ -69,10 +76,7 @@ fn what_is_no_call_says_why() {
 fn a_checksum_is_one() {
     let edit = |sum: &str| {
         let params = json!({"path": "x", "old_text": "a", "new_text": "b", "if_checksum": sum});
-        parse("edit_file", params).map(|call| match call {
-            ToolCall::EditFile { if_checksum, .. } => if_checksum,
-            other => panic!("{other:?}"),
-        })
+        parse("edit_file", params).map(|call| call.optional_text("if_checksum").map(str::to_owned))
     };
     let good = "0123456789abcdef".repeat(4);
     assert_eq!(edit(&good), Ok(Some(good.clone())));

@@ -49,12 +49,12 @@ impl Session {
     ) {
         let stop = CancellationToken::new();
         if self.follower.set(stop.clone().drop_guard()).is_ok() {
-            tokio::spawn(tell_session(Arc::downgrade(self), changes, peer, root_name, stop));
+            tokio::spawn(notify_session(Arc::downgrade(self), changes, peer, root_name, stop));
         }
     }
 }
 
-async fn tell_session(
+async fn notify_session(
     session: Weak<Session>,
     mut changes: Changes,
     peer: Peer<RoleServer>,
@@ -70,17 +70,17 @@ async fn tell_session(
         drop(session);
         for path in updated {
             let changed = ResourceUpdatedNotificationParam::new(uri::of(&root_name, path));
-            told(peer.notify_resource_updated(changed).await);
+            log_failure(peer.notify_resource_updated(changed).await);
         }
         if change.list {
-            told(peer.notify_resource_list_changed().await);
+            log_failure(peer.notify_resource_list_changed().await);
         }
     }
 }
 
 /// Notifies a subscriber of changes to its resources. Each resource is a path and the name that the
 /// subscriber used.
-pub(crate) async fn tell_subscriber(
+pub(crate) async fn notify_subscriber(
     mut changes: Changes,
     context: &SubscriptionContext,
     wanted: &[(String, String)],
@@ -88,10 +88,10 @@ pub(crate) async fn tell_subscriber(
     let list = context.accepted().resources_list_changed == Some(true);
     while let Some(change) = next(&mut changes, context.cancelled()).await {
         for (_, uri) in wanted.iter().filter(|(path, _)| change.updated.contains(path)) {
-            told(context.sink().notify_resource_updated(uri.clone()).await);
+            log_failure(context.sink().notify_resource_updated(uri.clone()).await);
         }
         if list && change.list {
-            told(context.sink().notify_resource_list_changed().await);
+            log_failure(context.sink().notify_resource_list_changed().await);
         }
     }
 }
@@ -110,7 +110,7 @@ async fn next(changes: &mut Changes, stop: impl Future<Output = ()>) -> Option<A
 }
 
 /// Ignores that a host has disconnected.
-pub(crate) fn told<E: std::fmt::Display>(outcome: Result<(), E>) {
+pub(crate) fn log_failure<E: std::fmt::Display>(outcome: Result<(), E>) {
     if let Err(error) = outcome {
         tracing::debug!(%error, "cannot notify a host of a change");
     }

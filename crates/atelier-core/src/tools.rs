@@ -1,0 +1,169 @@
+//! The tools: one definition each, and everything that is derived from it.
+//!
+//! A definition is data. It has the tool's name, parameters, texts, rating, card and MCP form.
+//! Parsing, canonical parameters, digest, JSON Schema, rating, the entry of `tools/available`, the
+//! MCP listing and the rows of a card are made from it. To add a tool, add a definition to
+//! [`builtin`] and a function to `atelier-executor`.
+
+pub mod builtin;
+mod card;
+mod info;
+mod param;
+pub(crate) mod parse;
+mod schema;
+
+pub use card::{CardRow, fill, quoted};
+pub use info::ToolInfo;
+pub use param::{Choice, Kind, Param, Presence, TextLimit};
+pub use schema::{Output, OutputKind};
+
+use crate::policy::{Access, verdict::Verdict};
+use std::borrow::Cow;
+
+/// Everything about one tool but the code that runs it.
+#[derive(Debug)]
+pub struct ToolDef {
+    /// The name that models and programs use. The console translates the title as `tool.<name>`.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// What agents read.
+    pub description: &'static str,
+    /// In the order in which they enter the digest.
+    pub params: &'static [Param],
+    pub effect: Effect,
+    pub rating: Rating,
+    /// Why a call of this tool is rated as it is, if no rule says more.
+    pub reason: &'static str,
+    /// Whether the machine can show what a call would change before a person decides.
+    pub has_preview: bool,
+    /// The parameters that an approval shows first.
+    pub card: &'static [CardRow],
+    /// A call in one line, such as `{source} → {destination}`.
+    pub summary: &'static str,
+    /// Whether agents and projects' MCP hosts may call the tool, through the gate.
+    pub gated: bool,
+    /// The form of the tool in `atelier mcp` and in conversations' MCP mounts, if it is offered
+    /// there.
+    pub mcp: Option<McpForm>,
+}
+
+/// What a tool does to the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    Reads,
+    /// Makes something new. Doing it twice is the same as doing it once.
+    Adds,
+    /// Replaces something. Doing it twice is the same as doing it once.
+    Replaces,
+    Changes,
+    /// Starts a program, which may do anything that the sandbox allows.
+    Runs,
+}
+
+/// How a call is rated before the rules about files are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rating {
+    Always(Verdict),
+    /// As the policy rates changes: MEDIUM, or less for the files of a conversation.
+    Change,
+    /// By the rules about commands.
+    Command,
+}
+
+/// Where a call comes from. Agents go through the gate; MCP hosts of a workspace use it directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surface {
+    Gate,
+    Mcp,
+}
+
+/// What is different where a workspace is served over MCP.
+#[derive(Debug)]
+pub struct McpForm {
+    /// Offered only with `--extra-tools`.
+    pub extra: bool,
+    pub description: &'static str,
+    /// Whether the tool walks a tree, which takes long and can be cancelled.
+    pub walks: bool,
+    /// The fields of the structured result; empty if the result is only text.
+    pub output: &'static [Output],
+}
+
+impl ToolDef {
+    pub fn param(&self, name: &str) -> Option<&'static Param> {
+        self.params.iter().find(|param| param.name == name)
+    }
+
+    /// The verdict on a call that no rule about files, commands or conversations changes.
+    pub fn usual_verdict(&self) -> Verdict {
+        match self.rating {
+            Rating::Always(verdict) => verdict,
+            Rating::Change | Rating::Command => Verdict::Medium,
+        }
+    }
+
+    pub fn runs_commands(&self) -> bool {
+        self.rating == Rating::Command
+    }
+
+    /// Whether the tool opens regular files, so that pipes and devices have to be refused.
+    pub fn opens_files(&self) -> bool {
+        self.params.iter().any(|param| matches!(param.kind, Kind::File(_)))
+    }
+
+    /// Whether the tool takes files away from where they are.
+    pub fn removes_files(&self) -> bool {
+        self.params.iter().any(|param| param.kind.access() == Some(Access::Remove))
+    }
+
+    /// Whether a call can demand that the file is still as its caller has read it.
+    pub fn takes_checksum(&self) -> bool {
+        self.params.iter().any(|param| param.kind == Kind::Checksum)
+    }
+
+    pub(crate) fn is_offered(&self, surface: Surface) -> bool {
+        match surface {
+            Surface::Gate => self.gated,
+            Surface::Mcp => self.mcp.is_some(),
+        }
+    }
+}
+
+/// The tools that a program knows.
+#[derive(Debug, Clone)]
+pub struct ToolTable(Cow<'static, [&'static ToolDef]>);
+
+static BUILTIN: ToolTable = ToolTable(Cow::Borrowed(&builtin::ALL));
+
+impl ToolTable {
+    /// The tools that come with Atelier.
+    pub fn builtin() -> &'static ToolTable {
+        &BUILTIN
+    }
+
+    /// The table with one more tool. A tool of the same name is replaced.
+    #[must_use]
+    pub fn with(&self, tool: &'static ToolDef) -> ToolTable {
+        let others = self.0.iter().copied().filter(|other| other.name != tool.name);
+        ToolTable(others.chain([tool]).collect())
+    }
+
+    /// A tool by its name. Some models write `tool_` before it.
+    pub fn get(&self, name: &str) -> Option<&'static ToolDef> {
+        let name = name.strip_prefix("tool_").unwrap_or(name);
+        self.0.iter().copied().find(|tool| tool.name == name)
+    }
+
+    /// The tools that go through the gate.
+    pub fn gated(&self) -> impl Iterator<Item = &'static ToolDef> {
+        self.0.iter().copied().filter(|tool| tool.gated)
+    }
+
+    /// The tools of a workspace that is served over MCP, with their forms there.
+    pub fn mcp(&self) -> impl Iterator<Item = (&'static ToolDef, &'static McpForm)> {
+        self.0.iter().copied().filter_map(|tool| Some((tool, tool.mcp.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

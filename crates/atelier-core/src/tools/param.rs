@@ -1,0 +1,154 @@
+//! The parameters of tools.
+
+use crate::policy::Access;
+
+/// One parameter of a tool.
+#[derive(Debug)]
+pub struct Param {
+    pub name: &'static str,
+    /// Other names that the gate accepts.
+    pub aliases: &'static [&'static str],
+    pub kind: Kind,
+    pub presence: Presence,
+    /// What models read. `{root}` stands for the name of the workspace.
+    pub description: &'static str,
+    /// What MCP hosts read, where that is something else.
+    pub mcp_description: Option<&'static str>,
+    pub(super) on_gate: bool,
+    pub(super) on_mcp: bool,
+}
+
+/// What a parameter is, and so how it is checked, digested and described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The path of a regular file, and what is done with it.
+    File(Access),
+    /// The path of a file or directory. A slash at its end is not part of the digest.
+    Path(Access),
+    /// The path of a file or directory. A slash at its end says that it is a directory.
+    Entry(Access),
+    Text(TextLimit),
+    /// A glob. Some access: what it matches is used like that.
+    Glob(Option<Access>),
+    /// A whole number. Larger ones mean the most.
+    Number {
+        most: u64,
+    },
+    /// Seconds, within the limit of the policy.
+    Timeout,
+    Flag,
+    /// One of these. The first is the default.
+    Choice(&'static [Choice]),
+    /// The checksum of a file, as results have it.
+    Checksum,
+    /// Replacements of text in a file.
+    Edits,
+    /// A list of texts.
+    Words,
+}
+
+/// One value of a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    pub name: &'static str,
+    pub alias: Option<&'static str>,
+}
+
+/// How long a text may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextLimit {
+    None,
+    /// As large as a file that may be written.
+    File,
+    /// As long as an argument of a command.
+    Argument,
+    /// As long as an argument of a command, for a regular expression.
+    Pattern,
+}
+
+/// Whether a call has to have the parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Required,
+    Optional,
+    /// Left out, it is the root, zero, false, the first choice or the empty list.
+    Default,
+    /// Has a default in the gate and is required over MCP.
+    GateDefault,
+}
+
+impl Param {
+    pub const fn required(name: &'static str, kind: Kind, description: &'static str) -> Param {
+        Param {
+            name,
+            aliases: &[],
+            kind,
+            presence: Presence::Required,
+            description,
+            mcp_description: None,
+            on_gate: true,
+            on_mcp: true,
+        }
+    }
+
+    pub const fn optional(name: &'static str, kind: Kind, description: &'static str) -> Param {
+        Param { presence: Presence::Optional, ..Param::required(name, kind, description) }
+    }
+
+    pub const fn default(name: &'static str, kind: Kind, description: &'static str) -> Param {
+        Param { presence: Presence::Default, ..Param::required(name, kind, description) }
+    }
+
+    pub const fn gate_default(name: &'static str, kind: Kind, description: &'static str) -> Param {
+        Param { presence: Presence::GateDefault, ..Param::required(name, kind, description) }
+    }
+
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> Param {
+        Param { aliases, ..self }
+    }
+
+    pub const fn mcp_description(self, text: &'static str) -> Param {
+        Param { mcp_description: Some(text), ..self }
+    }
+
+    /// The parameter is not offered over MCP.
+    pub const fn gate_only(self) -> Param {
+        Param { on_mcp: false, ..self }
+    }
+
+    /// The parameter is not offered in the gate.
+    pub const fn mcp_only(self) -> Param {
+        Param { on_gate: false, ..self }
+    }
+
+    pub(crate) fn is_on(&self, surface: super::Surface) -> bool {
+        match surface {
+            super::Surface::Gate => self.on_gate,
+            super::Surface::Mcp => self.on_mcp,
+        }
+    }
+
+    pub(super) fn is_required(&self, surface: super::Surface) -> bool {
+        match self.presence {
+            Presence::Required => true,
+            Presence::GateDefault => surface == super::Surface::Mcp,
+            Presence::Optional | Presence::Default => false,
+        }
+    }
+}
+
+impl Kind {
+    /// What is done with the path, if the parameter is one.
+    pub fn access(self) -> Option<Access> {
+        match self {
+            Kind::File(access) | Kind::Path(access) | Kind::Entry(access) => Some(access),
+            _ => None,
+        }
+    }
+}
+
+impl Choice {
+    pub const fn new(name: &'static str) -> Choice {
+        Choice { name, alias: None }
+    }
+}

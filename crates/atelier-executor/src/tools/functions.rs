@@ -1,0 +1,323 @@
+//! The functions that run the tools, one for each definition in `atelier_core::tools`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use atelier_core::FailureCode;
+use atelier_core::gate::ToolOutcome;
+use atelier_core::path::WorkspacePath;
+use atelier_core::policy::call::ToolCall;
+use atelier_core::policy::verdict::Verdict;
+use serde_json::json;
+
+use super::answer::{self, fields};
+use super::judge::Judged;
+use super::path_restrictions::PathRestrictions;
+use super::{Tools, exact};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::glob::Glob;
+use crate::grep::GrepSpec;
+use crate::process::{Access, CommandSpec, Ending, Outcome};
+use crate::read::{Content, Part};
+use crate::search::Listing;
+use crate::write::{Expect, Mending, Written};
+
+/// One call that is about to run: it was judged, and is within what was approved.
+pub struct Run<'a> {
+    pub tools: &'a Tools<'a>,
+    pub call: &'a ToolCall,
+    /// For a write: the file that the approval was shown against.
+    pub expect: &'a Expect,
+    pub cancel: &'a Cancel,
+    pub(super) judged: Judged,
+}
+
+/// Runs one tool. It may rely on the arguments being checked by the tool's definition.
+pub type Function = fn(&Run<'_>) -> Result<ToolOutcome>;
+
+/// The functions that run the tools, by the names of the tools.
+#[derive(Debug, Clone)]
+pub struct Functions(Cow<'static, [(&'static str, Function)]>);
+
+static BUILTIN: Functions = Functions(Cow::Borrowed(&[
+    ("read_file", read_file),
+    ("write_file", write_file),
+    ("list_directory", list_directory),
+    ("create_directory", create_directory),
+    ("get_file_info", get_file_info),
+    ("search_files", search_files),
+    ("edit_file", edit_file),
+    ("move_file", move_file),
+    ("delete_file", delete_file),
+    ("grep", grep),
+    ("execute_command", execute_command),
+]));
+
+impl Functions {
+    /// The functions of the tools that come with Atelier.
+    pub fn builtin() -> &'static Functions {
+        &BUILTIN
+    }
+
+    /// These functions, and one for another tool.
+    #[must_use]
+    pub fn with(&self, tool: &'static str, function: Function) -> Functions {
+        let others = self.0.iter().copied().filter(|(name, _)| *name != tool);
+        Functions(others.chain([(tool, function)]).collect())
+    }
+
+    pub(super) fn get(&self, tool: &str) -> Option<Function> {
+        self.0.iter().find(|(name, _)| *name == tool).map(|(_, function)| *function)
+    }
+}
+
+fn read_file(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    let lines = |name| run.call.number(name).filter(|lines| *lines > 0);
+    let part = match (lines("head"), lines("tail")) {
+        (Some(_), Some(_)) => {
+            return Ok(ToolOutcome::failed(
+                FailureCode::InvalidParams,
+                "Cannot specify both 'head' and 'tail' parameters",
+            ));
+        }
+        (Some(lines), None) => Part::Head(lines),
+        (None, Some(lines)) => Part::Tail(lines),
+        (None, None) => Part::Whole,
+    };
+    let Content { bytes, checksum, size } = run.tools.workspace.read(path, part)?;
+    let (content, encoding) = super::kind::present(path.as_str(), bytes)?;
+    Ok(fields(json!({
+        "path": path.as_str(), "content": content, "encoding": encoding, "size": size, "checksum": checksum,
+    })))
+}
+
+fn write_file(run: &Run<'_>) -> Result<ToolOutcome> {
+    let (path, content) = (run.call.path("path")?, run.call.text("content")?);
+    let expect = &run.unchanged(path)?;
+    let parents =
+        if run.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
+    let ws = run.tools.workspace;
+    let written = match run.call.chose("mode", "append") {
+        true => ws.append(path, content.as_bytes(), expect, parents),
+        false => ws.write(path, content.as_bytes(), expect, parents),
+    };
+    let written = written.map_err(|error| match error {
+        Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
+        other => other,
+    })?;
+    Ok(wrote(path, &written))
+}
+
+fn edit_file(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    let expect = &run.unchanged(path)?;
+    Ok(wrote(path, &run.tools.workspace.edit(path, &exact(run.call.edits("edits")), expect)?))
+}
+
+fn list_directory(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    let pattern = run.call.optional_text("pattern").unwrap_or("*");
+    let glob = Glob::parse_for_names(pattern, run.call.flag("recursive"))?;
+    let limit = run.tools.policy.limits().list_entries;
+    let listed = run.tools.workspace.list(path, &Listing { glob, limit }, run.cancel)?;
+    Ok(answer::listing(path.as_str(), &listed))
+}
+
+fn search_files(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    let glob = Glob::parse(run.call.text("pattern")?)?;
+    let found = run.tools.workspace.search(path, &glob, run.max_results(), run.cancel)?;
+    Ok(answer::found(path.as_str(), &found))
+}
+
+fn create_directory(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    let created = run.tools.workspace.create_directory(path)?;
+    Ok(fields(json!({ "path": path.as_str(), "created": created })))
+}
+
+fn get_file_info(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    Ok(answer::info(path.as_str(), &run.tools.workspace.info(path)?))
+}
+
+fn move_file(run: &Run<'_>) -> Result<ToolOutcome> {
+    let (source, destination) = (run.call.path("source")?, run.call.path("destination")?);
+    run.check_shown(source)?;
+    run.tools.workspace.move_entry(source, destination, false)?;
+    Ok(fields(json!({ "source": source.as_str(), "destination": destination.as_str() })))
+}
+
+fn delete_file(run: &Run<'_>) -> Result<ToolOutcome> {
+    let path = run.call.path("path")?;
+    run.check_shown(path)?;
+    let deleted = run.tools.workspace.delete(path, false)?;
+    Ok(fields(json!({ "path": path.as_str(), "deleted": deleted })))
+}
+
+fn grep(run: &Run<'_>) -> Result<ToolOutcome> {
+    let (call, tools) = (run.call, run.tools);
+    let glob =
+        call.optional_text("glob").map(|glob| Glob::parse_for_names(glob, true)).transpose()?;
+    let spec = GrepSpec {
+        pattern: call.text("pattern")?.to_owned(),
+        literal: call.flag("literal"),
+        ignore_case: call.flag("ignore_case"),
+        glob,
+        context: u32::try_from(call.number("context").unwrap_or(0)).unwrap_or(u32::MAX),
+        limit: run.max_results(),
+    };
+    // A file that is named was judged and approved. Secret files that are found on the way are
+    // skipped.
+    let is_secret = |path: &std::path::Path| tools.is_secret(path);
+    let found = tools.workspace.grep(call.path("path")?, &spec, is_secret, run.cancel)?;
+    Ok(answer::grepped(&found))
+}
+
+fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
+    let Some(command) = run.call.command() else {
+        return Ok(ToolOutcome::failed(FailureCode::InvalidParams, "The call has no command"));
+    };
+    let tools = run.tools;
+    let Some(runner) = tools.runner else {
+        let words = "Command not allowed: this workspace cannot run commands";
+        return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words));
+    };
+    let Judged { judgement, git } = &run.judged;
+    let limits = tools.policy.limits();
+    let low = judgement.verdict == Verdict::Low;
+    let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
+    let restrictions = tools.path_restrictions(command, low, git.outside)?;
+    let PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories } =
+        restrictions;
+    let mut notes: Vec<&str> = Vec::new();
+    notes.extend(git.leaves_out.then_some(LEFT_OUT));
+    notes.extend((sealed && !low).then_some(SEALED));
+    notes.extend(tools.passes_hooks_by(command).then_some(NO_HOOKS));
+    let spec = CommandSpec {
+        program: command.command.clone(),
+        args: git.args.clone().unwrap_or_else(|| command.args.clone()),
+        cwd: command.cwd.clone(),
+        timeout: Duration::from_secs(u64::from(timeout)),
+        access: if low { Access::ReadOnly } else { Access::Workspace },
+        network: judgement.network && !low,
+        output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
+        hidden,
+        hooks,
+        read_only,
+        in_place,
+    };
+    let outcome = runner.run(tools.workspace, &spec, run.cancel);
+    let set_aside = match low {
+        true => Vec::new(),
+        false => tools.set_planted_aside(runner, &repositories),
+    };
+    notes.extend(set_aside.iter().map(String::as_str));
+    Ok(ran(&outcome?, timeout, &notes))
+}
+
+impl Run<'_> {
+    /// Checks that what is moved or deleted is what was shown.
+    fn check_shown(&self, path: &WorkspacePath) -> Result<()> {
+        let expected = match self.expect {
+            Expect::Anything => return Ok(()),
+            Expect::Absent => "",
+            Expect::Checksum(expected) => expected,
+        };
+        let found = self.tools.describe(path)?.checksum;
+        match found == expected {
+            true => Ok(()),
+            false => {
+                let path = path.as_str().to_owned();
+                Err(Error::Stale { path, expected: expected.to_owned(), found })
+            }
+        }
+    }
+
+    /// What a file must be like if the caller has read it before. If the file differs already, the
+    /// caller is told. If it changes between this check and the write, the write fails.
+    fn unchanged(&self, path: &WorkspacePath) -> Result<Expect> {
+        let Some(read) = self.call.optional_text("if_checksum") else {
+            return Ok(self.expect.clone());
+        };
+        let found = match self.tools.workspace.read(path, Part::Whole) {
+            Ok(content) => Some(content.checksum),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if found.as_deref() != Some(read) {
+            return Err(Error::Conflict { path: path.as_str().to_owned() });
+        }
+        Ok(match self.expect {
+            Expect::Anything => Expect::Checksum(read.to_owned()),
+            stricter => stricter.clone(),
+        })
+    }
+
+    fn max_results(&self) -> usize {
+        let limit = self.tools.policy.limits().search_results;
+        let wanted =
+            self.call.number("max_results").and_then(|wanted| usize::try_from(wanted).ok());
+        wanted.unwrap_or(limit).min(limit)
+    }
+}
+
+fn wrote(path: &WorkspacePath, written: &Written) -> ToolOutcome {
+    fields(json!({
+        "path": path.as_str(),
+        "size": written.size,
+        "checksum": written.checksum,
+        "created": written.created,
+        "replaced_checksum": written.replaced,
+    }))
+}
+
+/// Added to git's output without approval, so that the reader does not take it for everything.
+const LEFT_OUT: &str = "Secret files and files that .atelierignore names are left out.";
+
+/// Said with what an approved command prints, which may have wanted to call git.
+const SEALED: &str = "Repositories were closed to this command, because their history holds files \
+    that usually hold secrets or that .atelierignore names. A git that the command calls finds \
+    nothing.";
+
+/// Added where a person might believe that the project's own checks ran.
+const NO_HOOKS: &str = "The project's git hooks did not run: Atelier never runs git hooks.";
+
+fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> ToolOutcome {
+    let exit_code = match outcome.ending {
+        Ending::Exited(code) => Some(code),
+        Ending::Killed(signal) => Some(128 + signal),
+        Ending::TimedOut | Ending::Cancelled => None,
+    };
+    let mut body = json!({
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "exit_code": exit_code,
+        "execution_time": outcome.elapsed.as_secs_f64(),
+        "truncated": outcome.truncated,
+        "stdout_bytes": outcome.stdout_bytes,
+        "stderr_bytes": outcome.stderr_bytes,
+        "access": outcome.access,
+        "network": outcome.network,
+        "isolation": outcome.isolation,
+    });
+    if !notes.is_empty() {
+        body["note"] = json!(notes.join(" "));
+    }
+    let failure = match outcome.ending {
+        Ending::Exited(0) => return fields(body),
+        Ending::Exited(code) => {
+            (FailureCode::CommandFailed, format!("Command exited with status {code}"))
+        }
+        Ending::Killed(signal) => {
+            (FailureCode::CommandFailed, format!("Command was ended by signal {signal}"))
+        }
+        Ending::TimedOut => {
+            (FailureCode::CommandTimeout, format!("Command timed out after {timeout} s"))
+        }
+        Ending::Cancelled => (FailureCode::Cancelled, "Cancelled".to_owned()),
+    };
+    answer::fields_and_failure(body, failure.0, failure.1)
+}
