@@ -1,7 +1,7 @@
 //! Which limits a machine can enforce on the commands that it runs.
 
 use crate::json;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// What keeps a command inside its sandbox. It is part of every command's outcome, and the machine
@@ -124,8 +124,8 @@ impl fmt::Display for Isolation {
 }
 
 /// The isolation that a machine reports when it connects.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Report", into = "Report")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "Report")]
 pub struct ReportedIsolation {
     /// Whether commands that only read are kept from writing and from the network. A machine that
     /// does not say so is unsandboxed: every command is asked about.
@@ -220,6 +220,12 @@ impl utoipa::PartialSchema for ReportedIsolation {
 
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for ReportedIsolation {}
+
+impl<'de> Deserialize<'de> for ReportedIsolation {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        json::object::<_, Report>(deserializer).map(Self::from)
+    }
+}
 
 impl From<Report> for ReportedIsolation {
     fn from(report: Report) -> Self {

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::handles::{HandleShares, LimitedListener};
 use crate::jsonrpc;
 use crate::server::{NAME, VERSION};
 
@@ -72,6 +73,7 @@ pub async fn serve<H: ServerHandler>(
             tracing::debug!(%error, "TCP_NODELAY not set");
         }
     });
+    let listener = LimitedListener::new(listener, HandleShares::of_process().connections);
     let serving =
         axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let end_streams = async {

@@ -9,6 +9,7 @@
 //! call.
 
 mod extra;
+mod handles;
 pub mod http;
 mod jsonrpc;
 mod list;

@@ -12,7 +12,9 @@ use atelier_core::policy::{Access, Policy};
 use atelier_core::tools::{Surface, ToolTable};
 use atelier_executor::{Cancel, Error, Functions, Options, Tools, Workspace};
 use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::handles::HandleShares;
 use crate::reply::Failure;
 use crate::watch::Watch;
 
@@ -56,6 +58,8 @@ struct Inner {
     settings: Settings,
     watch: Watch,
     never_cancelled: Cancel,
+    /// Free places for calls, so that calls at the same time do not use up the file handles.
+    call_slots: Semaphore,
 }
 
 impl ServedWorkspace {
@@ -84,7 +88,9 @@ impl ServedWorkspace {
             source,
         })?;
         let watch = Watch::new(workspace.root().to_owned());
-        Ok(Self(Arc::new(Inner { workspace, roots, settings, watch, never_cancelled })))
+        let call_slots = Semaphore::new(HandleShares::of_process().calls);
+        let inner = Inner { workspace, roots, settings, watch, never_cancelled, call_slots };
+        Ok(Self(Arc::new(inner)))
     }
 
     pub(crate) fn workspace(&self) -> &Workspace {
@@ -109,6 +115,12 @@ impl ServedWorkspace {
     /// The cancel signal of calls that cannot be cancelled.
     pub(crate) fn never_cancelled(&self) -> &Cancel {
         &self.0.never_cancelled
+    }
+
+    /// Waits for a free place for a call. The call keeps it until it has ended.
+    pub(crate) async fn call_slot(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed. If it were, calls would not be counted.
+        self.0.call_slots.acquire().await.ok()
     }
 
     pub(crate) fn watch(&self) -> &Watch {

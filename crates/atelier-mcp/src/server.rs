@@ -66,6 +66,7 @@ impl WorkspaceServer {
         work: impl FnOnce(&ServedWorkspace) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
         let served = self.served.clone();
+        let _slot = self.served.call_slot().await;
         tokio::task::spawn_blocking(move || work(&served)).await.map_err(|error| {
             tracing::error!(%error, "a tool failed");
             ErrorData::internal_error("The tool failed", None)
