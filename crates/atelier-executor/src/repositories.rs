@@ -1,20 +1,23 @@
 //! Where repositories lie in a workspace, and what of them only git reads.
 //!
 //! A repository is recognised by what is in it, as git does: a folder with `HEAD`, `objects` and
-//! `refs`, whatever it is called. Of such a folder, and of everything below a `.git`, no tool and
+//! `refs`, or with `HEAD` and `commondir`, whatever it is called. Git follows links there, so a
+//! link counts like what it may lead to. Of such a folder, and of everything below a `.git`, no tool and
 //! no command but git reads what the policy seals: objects hold the contents of files that were
 //! deleted long ago.
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::Policy;
 use rustix::fs::{AtFlags, OFlags};
 
 use crate::beneath;
-use crate::walk::{Kind, Names};
+use crate::walk::Names;
 use crate::workspace::Workspace;
 
 pub(crate) const GIT_DIR: &str = ".git";
@@ -25,10 +28,23 @@ const MAX_FINGERPRINTED: usize = 50_000;
 impl Workspace {
     /// Whether the folder holds what makes a repository.
     pub(crate) fn is_repository(&self, dir: &Path) -> bool {
-        let has = |name: &str, flags| beneath::open(self.handle(), &dir.join(name), flags).is_ok();
-        has("objects", beneath::DIRECTORY)
-            && has("refs", beneath::DIRECTORY)
-            && has("HEAD", OFlags::PATH)
+        self.is_repository_with(dir, None)
+    }
+
+    /// Whether the folder is a repository, or is one as soon as it has an entry of this name.
+    fn is_repository_with(&self, dir: &Path, new: Option<&OsStr>) -> bool {
+        let Ok(folder) = beneath::open(self.handle(), dir, beneath::DIRECTORY) else {
+            return false;
+        };
+        makes_repository(|name| new.is_some_and(|new| new == name) || is_there(&folder, name))
+    }
+
+    /// Whether a write to the path changes a repository, or makes a folder into one.
+    pub(crate) fn writes_repository(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).any(|dir| {
+            let first = path.strip_prefix(dir).ok().and_then(|below| below.iter().next());
+            self.is_repository_with(dir, first)
+        })
     }
 
     /// The way from the folder of a repository to `path`, if the path is in one or is one.
@@ -50,8 +66,11 @@ impl Workspace {
         let exists = |path: &Path| beneath::open(self.handle(), path, OFlags::PATH).is_ok();
         beneath::open(self.handle(), place, beneath::DIRECTORY).ok()?;
         let found = place.ancestors().map(|dir| dir.join(GIT_DIR)).find(|path| exists(path))?;
-        // With these, git would read another folder, or look further up.
-        let plain = self.is_repository(&found)
+        let is_dir =
+            |name| beneath::open(self.handle(), &found.join(name), beneath::DIRECTORY).is_ok();
+        // With others, git would read another folder, or look further up.
+        let plain = is_dir("objects")
+            && is_dir("refs")
             && !exists(&found.join("commondir"))
             && self.has_head(&found);
         plain.then_some(found)
@@ -119,18 +138,15 @@ pub(crate) fn repository_listed(dir: &Path, names: &Names) -> Option<PathBuf> {
 /// Whether a folder that is being listed is a repository: its handle is there, so asking costs
 /// little.
 fn is_listed_repository(names: &Names) -> bool {
-    let is_dir = |name: &str| {
-        rustix::fs::statat(names.handle(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-            Kind::from(rustix::fs::FileType::from_raw_mode(stat.st_mode)) == Kind::Directory
-        })
-    };
-    is_dir("objects")
-        && is_dir("refs")
-        && rustix::fs::accessat(
-            names.handle(),
-            "HEAD",
-            rustix::fs::Access::EXISTS,
-            AtFlags::empty(),
-        )
-        .is_ok()
+    makes_repository(|name| is_there(names.handle(), name))
+}
+
+/// Whether a folder with these entries can be a repository.
+fn makes_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+}
+
+/// Whether the folder has an entry of this name. A link is one, wherever it leads.
+fn is_there(folder: impl AsFd, name: &str) -> bool {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

@@ -110,6 +110,17 @@ fn git_itself_says_what_a_command_would_show() {
         "for-each-ref --format=%(raw)".to_owned(),
         "tag -l --format=%(*raw)".to_owned(),
         "log -p --all".to_owned(),
+        // A file that is named does not keep git from showing what options add.
+        "log -p --all HEAD:a.txt".to_owned(),
+        "log -p --reflog HEAD:a.txt".to_owned(),
+        "log -p --glob=* HEAD:a.txt".to_owned(),
+        "log -p --exclude=x --all :a.txt".to_owned(),
+        "whatchanged -p --all HEAD:a.txt".to_owned(),
+        // Git does not refuse a word that it may pass over.
+        "log -p --ignore-missing nope HEAD".to_owned(),
+        "show --ignore-missing nope v1".to_owned(),
+        "show --ignore-missing nope v1 --".to_owned(),
+        "show HEAD:a.txt --ignore-missing nope v1".to_owned(),
         "log -p --notes=blob".to_owned(),
     ]
     .iter()
@@ -130,6 +141,131 @@ fn git_itself_says_what_a_command_would_show() {
     // And it is asked for what it is: a person may say yes.
     let result = f.call("execute_command", git(&["show", &blob, "--"]));
     assert!(json!(result).to_string().contains("SECRET-deleted"), "{result:?}");
+}
+
+/// Commands that let somebody choose print what there is to choose from, and some merges put files
+/// where nothing hides them.
+#[test]
+fn choosing_and_merging_shows_nothing_that_is_protected() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    f.put("private/plan.txt", "SECRET-changed\n");
+    assert!(f.bash(
+        "git checkout -q --orphan side && git rm -rqf --cached . && git add -f private &&
+         git commit -qm side && git checkout -qf master 2>/dev/null || git checkout -qf main"
+    ));
+    f.put("private/plan.txt", "SECRET-changed\n");
+    f.put(".atelierignore", "/private/\n");
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
+    for args in [
+        &["stash", "push", "-p"][..],
+        &["stash", "save", "-p"],
+        &["stash", "push", "--patch", "--keep-index"],
+        &["add", "-p"],
+        &["checkout", "-p"],
+        &["reset", "-p", "v1"],
+        &["merge", "-X", "subtree=private", "--allow-unrelated-histories", "side"],
+        &["merge", "-s", "subtree", "--allow-unrelated-histories", "side"],
+        &["cherry-pick", "-Xsubtree=private", "side"],
+    ] {
+        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        assert!(!f.path("plan.txt").exists(), "{args:?}: {told}");
+    }
+}
+
+/// A patch can name an object of the history instead of carrying content.
+#[test]
+fn a_patch_brings_nothing_back_from_history() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    let blob = printed(&f, "git rev-parse v1:.env");
+    let zeros = "0".repeat(40);
+    f.put(
+        "binary.diff",
+        format!(
+            "diff --git a/x.txt b/x.txt\nnew file mode 100644\nindex {zeros}..{blob}\n\
+             GIT binary patch\nliteral 5\nMcmZQzWMT#Y01f~L\n\nliteral 0\nHcmV?d00001\n\n"
+        ),
+    );
+    f.put(
+        "merge.diff",
+        format!(
+            "diff --git a/a.txt b/a.txt\nindex {blob}..{zeros} 100644\n--- a/a.txt\n+++ b/a.txt\n\
+             @@ -1 +1 @@\n-x\n+y\n"
+        ),
+    );
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
+    for args in [
+        &["apply", "binary.diff"][..],
+        &["apply", "--index", "binary.diff"],
+        &["apply", "-3", "merge.diff"],
+        &["apply", "--3way", "--unidiff-zero", "merge.diff"],
+        &["am", "-3", "merge.diff"],
+    ] {
+        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(told.contains("approval"), "{args:?} is not asked about: {told}");
+    }
+    assert!(!f.path("x.txt").exists());
+}
+
+/// A name that is not UTF-8 cannot be excluded, so somebody is asked.
+#[test]
+fn secrets_below_names_that_are_not_utf8_are_not_shown() {
+    let f = Fixture::new();
+    assert!(f.bash(
+        r"mkdir $'d\377' && echo SECRET-bytes > $'d\377/.env' && git init -q . &&
+          git add -f -A && git commit -qm one && echo SECRET-more >> $'d\377/.env'"
+    ));
+    for args in [&["log", "-p"][..], &["show"], &["diff"], &["diff", "HEAD"], &["status", "-v"]] {
+        let told = json!(unasked(&f, "git", args)).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+    }
+}
+
+/// An approval for a file that a command names says nothing about other files.
+#[test]
+fn an_approval_shows_only_the_files_that_were_named() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    for args in [
+        &["show", "v1", "--", ".", "nope.env"][..],
+        &["log", "-p", "--", ".", "nope.env"],
+        &["diff", "v1", "HEAD", "--", ".", "nope.env"],
+    ] {
+        let told = json!(f.call("execute_command", git(args))).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+    }
+    let told =
+        json!(f.call("execute_command", git(&["show", "v1", "--", ".", ".env"]))).to_string();
+    assert!(told.contains("SECRET-deleted") && !told.contains("SECRET-hidden"), "{told}");
+}
+
+/// Names protect nothing inside an archive, so secret files are left out of it.
+#[test]
+fn archives_leave_secret_files_out() {
+    if !detect_isolation().mounts {
+        return;
+    }
+    let f = Fixture::new();
+    f.put(".env", "SECRET-live\n");
+    f.put("deep/server.key", "SECRET-key\n");
+    f.put("deep/a.txt", "plain text\n");
+    for args in [&["cf", "-", "."][..], &["cf", "-", "deep"], &["-c", "deep", "src"]] {
+        let call = json!({ "command": "tar", "args": args });
+        let told = json!(f.call("execute_command", call)).to_string();
+        assert!(told.contains("left out"), "{args:?}: {told}");
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+    }
+    let packed = json!({ "command": "tar", "args": ["cf", "x.tar", "deep"] });
+    let result = f.call("execute_command", packed);
+    assert!(result.success(), "{result:?}");
+    let packed = String::from_utf8_lossy(&fs::read(f.path("x.tar")).unwrap()).into_owned();
+    assert!(packed.contains("plain text") && !packed.contains("SECRET-"), "{packed}");
+    // Somebody who is asked about a secret file by its name decides about it.
+    let named = json!({ "command": "tar", "args": ["cf", "-", ".env"] });
+    let told = json!(f.call("execute_command", named)).to_string();
+    assert!(told.contains("SECRET-live"), "{told}");
 }
 
 /// A replacement shows another object under an id that was looked at.
@@ -210,10 +346,10 @@ fn ordinary_looks_into_history_are_not_asked_about() {
         assert!(result.success() && !told.contains("SECRET-"), "{args:?}: {told}");
     }
     for (args, words) in [
-        (&["show", "nowhere"][..], "unknown revision"),
-        (&["log", "-p", "main..nowhere"], "unknown revision"),
-        (&["show", "HEAD:nowhere.txt"], "does not exist"),
-        (&["show", "HEAD~99"], "unknown revision"),
+        (&["show", "nowhere"][..], "bad revision"),
+        (&["log", "-p", "main..nowhere"], "bad revision"),
+        (&["show", "HEAD:nowhere.txt"], "bad revision"),
+        (&["show", "HEAD~99"], "bad revision"),
         (&["diff", "nowhere", "--"], "bad revision"),
     ] {
         let result = unasked(&f, "git", args);

@@ -82,3 +82,32 @@ fn every_mail_of_a_folder_counts() {
     f.put("series", "1.patch\n");
     assert_eq!(judged(&["am", "--patch-format=stgit-series", "series"]).verdict, Verdict::High);
 }
+
+/// `git am` recognises lists of patches, and decodes mails before it reads their names.
+#[test]
+fn mails_that_git_reads_otherwise_are_asked_about() {
+    let f = Fixture::new();
+    let rated = |text: &str| {
+        f.put("mail", text);
+        f.judge("execute_command", json!({ "command": "git", "args": ["am", "mail"] })).verdict
+    };
+    let with = |header: &str| format!("From: a@b\n{header}\nSubject: x\n\n{}", patch("src/x.rs"));
+    assert_eq!(rated(&with("Content-Type: text/plain; charset=UTF-8")), Verdict::Medium);
+    assert_eq!(rated(&with("Content-Transfer-Encoding: 8bit")), Verdict::Medium);
+    for header in [
+        "Content-Type: text/plain; format=flowed; delsp=yes",
+        "Content-Type: text/plain; FORMAT=\"Flowed\"",
+        "content-type: text/plain;\n format=flowed",
+        "Content-Type: text/plain\n\t; charset=utf-7",
+        "Content-Type: =?utf-8?q?text/plain;_format=3Dflowed?=",
+        "Content-Type: text/plain; charset=utf-7",
+        "Content-Type: multipart/mixed; boundary=x",
+        "Content-Transfer-Encoding: base64",
+        "Content-Transfer-Encoding:\n quoted-printable",
+    ] {
+        assert_eq!(rated(&with(header)), Verdict::High, "{header}");
+    }
+    let series = "# This series applies on GIT commit 0123abcd\nevil.patch\n";
+    assert_eq!(rated(series), Verdict::High);
+    assert_eq!(rated(&format!("\n\n{series}")), Verdict::High);
+}

@@ -96,6 +96,18 @@ add(repository('store'), 'config', '[core]\n\tfsmonitor = touch PWNED\n')
 open('tree/.git', 'w').write('gitdir: ../store\n')
 os.makedirs('away'); open('away/.git', 'w').write('gitdir: /tmp/elsewhere\n')
 os.makedirs('linked'); os.symlink('../store', 'linked/.git')
+def other(path, *parts):
+    os.makedirs(path)
+    for part in parts: os.makedirs(f'{path}/{part}')
+    add(path, 'config', '[core]\n\tfsmonitor = touch PWNED\n')
+    return path
+os.makedirs('elsewhere/objects'); os.makedirs('elsewhere/refs')
+other('links'); add('links', 'HEAD', 'ref: refs/heads/main\n')
+os.symlink('../elsewhere/objects', 'links/objects'); os.symlink('../elsewhere/refs', 'links/refs')
+other('headlink', 'objects', 'refs'); os.symlink('refs/heads/main', 'headlink/HEAD')
+other('headless', 'objects', 'refs')
+other('apart'); add('apart', 'HEAD', 'ref: refs/heads/main\n'); add('apart', 'commondir', '../headless\n')
+repository('outer'); add(repository('outer/objects/u/.git'), 'config', '[core]\n\tpager = touch PWNED\n')
 repository('plain/.git')
 ",
     );
@@ -122,6 +134,11 @@ repository('plain/.git')
         );
         assert!(f.bash(&check), "{place}");
     }
+    for place in ["links", "headlink", "apart"] {
+        assert!(note.contains(&format!("{place} is a new repository")), "{place}: {note}");
+        assert!(f.bash(&format!("cd {place}; git status; test ! -e PWNED")), "{place}");
+    }
+    assert!(note.contains("outer/objects/u/.git is a new repository"), "{note}");
     assert!(note.contains("bare.git is a new repository"), "{note}");
     assert!(f.path("bare.git/HEAD.set-aside").exists());
     assert!(!note.contains("plain") && f.path("plain/.git/HEAD").exists(), "{note}");
@@ -155,4 +172,35 @@ subprocess.run(['git', 'clone', '-q', '--bare', '.', 'packages/mirror.git'], che
     );
     let removed = f.call("execute_command", git(&["worktree", "remove", "trees/wt"]));
     assert!(removed.success(), "{removed:?}");
+}
+
+/// A folder becomes a repository by what is in it, so the file that makes it one is asked about,
+/// and so is every change inside of it.
+#[test]
+fn no_file_tool_makes_or_changes_a_repository_unasked() {
+    use atelier_core::policy::verdict::Verdict;
+    let f = Fixture::new();
+    assert!(f.bash("git init -q --bare mirror && mkdir -p docs/objects docs/refs other"));
+    f.put("other/HEAD", "x\n");
+    f.put("docs/config", "x\n");
+    let write = |path: &str| json!({ "path": path, "content": "x\n", "create_dirs": true });
+    for (tool, params) in [
+        ("write_file", write("mirror/config")),
+        ("write_file", write("mirror/hooks/pre-push")),
+        (
+            "edit_file",
+            json!({ "path": "mirror/config", "edits": [{ "old_text": "a", "new_text": "b" }] }),
+        ),
+        ("write_file", write("docs/HEAD")),
+        ("move_file", json!({ "source": "notes.txt", "destination": "docs/HEAD" })),
+        ("write_file", write("other/commondir")),
+        ("create_directory", json!({ "path": "mirror/modules" })),
+    ] {
+        let judged = f.judge(tool, params.clone());
+        assert!(judged.verdict >= Verdict::High, "{tool} {params}: {judged:?}");
+    }
+    for path in ["docs/heads", "docs/objects/readme.md", "other/config", "config"] {
+        let judged = f.judge("write_file", write(path));
+        assert_eq!(judged.verdict, Verdict::Medium, "{path}: {judged:?}");
+    }
 }

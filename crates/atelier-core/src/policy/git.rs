@@ -78,11 +78,9 @@ impl GitDecision {
             Shown::Filterable | Shown::Whole => {}
         }
         // Whatever else git may take the word for, it must not be what was not looked at.
-        if let Some(word) = line.stray(&meanings, existing) {
-            return match command_line::is_refused(word) {
-                true => Self::AsItIs,
-                false => Self::unclear(&format!("it is unknown what {word:?} means")),
-            };
+        let stray = line.stray(&meanings, existing);
+        if let Some(word) = stray.filter(|word| !command_line::is_refused(word)) {
+            return Self::unclear(&format!("it is unknown what {word:?} means"));
         }
         if line.is_diff() && leaves {
             return Self::unclear(
@@ -98,7 +96,12 @@ impl GitDecision {
         if !named.is_empty() {
             return Self::ask_about(&named);
         }
-        let pinned = |excluded: &BTreeSet<String>| line.pinned(&meanings, excluded);
+        // Git refuses a word that it does not know. But the word can have a meaning by the time the
+        // command runs, so it stays where it is, and protected files are excluded all the same.
+        let pinned = |excluded: &BTreeSet<String>| match stray {
+            Some(_) => line.excluding(excluded),
+            None => line.pinned(&meanings, excluded),
+        };
         let revisions = command_line::revisions(&meanings);
         let has_files = revisions.iter().any(|meaning| !matches!(meaning, Meaning::Commits));
         let whole = line.shown() == Shown::Whole || has_files;
@@ -109,6 +112,10 @@ impl GitDecision {
             (_, false) => {
                 let mut excluded = untracked;
                 excluded.extend(protected.secret.iter().chain(&protected.hidden).cloned());
+                // A name that is not UTF-8 cannot be written into an argument.
+                if excluded.iter().any(|path| path.contains(char::REPLACEMENT_CHARACTER)) {
+                    return Self::unclear("the name of a protected file is not UTF-8");
+                }
                 match (pinned(&excluded), excluded.len()) {
                     (None, _) => Self::AsItIs,
                     (Some(args), 0) => Self::Pinned(args),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::answer::{self, fields};
 use super::judge::Judged;
-use super::path_restrictions::PathRestrictions;
+use super::path_restrictions::{PathRestrictions, packs_folders};
 use super::{Tools, exact};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -189,11 +189,14 @@ fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
     let limits = tools.policy.limits();
     let low = judgement.verdict == Verdict::Low;
     let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-    let restrictions = tools.path_restrictions(command, low, git.outside)?;
+    // Secret files are packed only if the command names one, so that a person was asked about it.
+    let names_secret = judgement.class.findings.iter().any(|found| found.contains(" file."));
+    let packs = packs_folders(command) && !names_secret;
+    let restrictions = tools.path_restrictions(command, low, low || packs, git.outside)?;
     let PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories } =
         restrictions;
     let mut notes: Vec<&str> = Vec::new();
-    notes.extend(git.leaves_out.then_some(LEFT_OUT));
+    notes.extend((git.leaves_out || packs).then_some(LEFT_OUT));
     notes.extend((sealed && !low).then_some(SEALED));
     notes.extend(tools.passes_hooks_by(command).then_some(NO_HOOKS));
     let spec = CommandSpec {
@@ -274,7 +277,7 @@ fn wrote(path: &WorkspacePath, written: &Written) -> ToolOutcome {
     }))
 }
 
-/// Added to git's output without approval, so that the reader does not take it for everything.
+/// Added to the output of git and of archivers, so that the reader does not take it for everything.
 const LEFT_OUT: &str = "Secret files and files that .atelierignore names are left out.";
 
 /// Said with what an approved command prints, which may have wanted to call git.

@@ -1,6 +1,7 @@
 //! Asks git what a command means and what the repository holds, so that `atelier_core::policy::git`
 //! can decide what the command may show.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
@@ -49,12 +50,11 @@ impl Tools<'_> {
                 format!("{path} is a file or folder here. Uncommitted changes in it are lost.");
             return high(judgement, "discard", why);
         }
-        let (decision, outside) = self.decide_git(runner, command, &existing);
         // A person who is asked about a file by its name also says whether it is shown.
         let names_it = judgement.verdict == Verdict::High && judgement.rule.contains("file.");
+        let (decision, outside) = self.decide_git(runner, command, &existing, names_it);
         match decision {
             GitDecision::Ask(why) => high(judgement, "history", why),
-            GitDecision::Excluding(_) if names_it => unchanged(judgement),
             GitDecision::Excluding(args) => {
                 Judged { judgement, git: GitRun { args: Some(args), leaves_out: true, outside } }
             }
@@ -67,12 +67,14 @@ impl Tools<'_> {
         }
     }
 
-    /// The decision, and whether git will run without a repository.
+    /// The decision, and whether git will run without a repository. With `names_it`, a person is
+    /// asked about the files that the command names.
     fn decide_git(
         &self,
         runner: &Runner,
         command: &call::Command,
         existing: &BTreeSet<&str>,
+        names_it: bool,
     ) -> (GitDecision, bool) {
         let Some(line) = Line::read(&command.args) else { return (GitDecision::AsItIs, false) };
         if matches!(line.shown(), Shown::Nothing | Shown::Unknown) {
@@ -84,7 +86,10 @@ impl Tools<'_> {
             let Some((mut repository, asked)) = opened else {
                 return Ok((GitDecision::AsItIs, true));
             };
-            let facts = self.facts(&mut repository, &line, asked)?;
+            let mut facts = self.facts(&mut repository, &line, existing, asked)?;
+            if names_it {
+                self.leave_out_named(&repository, &line, &mut facts);
+            }
             repository.remember();
             Ok((GitDecision::about(&line, existing, facts), false))
         });
@@ -96,6 +101,7 @@ impl Tools<'_> {
         &self,
         repository: &mut Repository<'_>,
         line: &Line<'_>,
+        existing: &BTreeSet<&str>,
         asked: Vec<Asked<'_>>,
     ) -> Result<GitFacts, &'static str> {
         let mut facts =
@@ -105,7 +111,11 @@ impl Tools<'_> {
                 repository.classify(path, &mut facts.named);
             }
         }
-        let scope = line.scope(&facts.meanings);
+        let scope = match line.stray(&facts.meanings, existing) {
+            // The word may be a revision by the time the command runs.
+            Some(_) => Scope::History,
+            None => line.scope(&facts.meanings),
+        };
         if scope != Scope::NamedFiles {
             facts.protected = repository.index()?;
         }
@@ -127,15 +137,29 @@ impl Tools<'_> {
     fn untracked(&self, top: &Path) -> Result<BTreeSet<String>, &'static str> {
         let paths = self.hidden_files().map_err(|_| "there are too many files to hide")?;
         let here = paths.iter().filter_map(|path| path.strip_prefix(top).ok());
-        let here = here.filter_map(Path::to_str).filter(|path| !path.is_empty());
-        Ok(here.map(str::to_owned).collect())
+        let here = here.map(Path::to_string_lossy).filter(|path| !path.is_empty());
+        Ok(here.map(Cow::into_owned).collect())
+    }
+
+    /// Takes the files that the command names as paths out of those that it must not show.
+    fn leave_out_named(&self, repository: &Repository<'_>, line: &Line<'_>, facts: &mut GitFacts) {
+        let paths: Vec<&str> = line.paths(&facts.meanings).collect();
+        for path in paths {
+            let place = self.place_of(repository.command(), path);
+            let Ok(named) = place.strip_prefix(repository.top()) else { continue };
+            let Some(named) = named.to_str() else { continue };
+            facts.protected.secret.remove(named);
+            facts.untracked.remove(named);
+        }
     }
 
     /// Whether a path leads out of the repository.
     fn leaves(&self, command: &call::Command, top: &Path, path: &str) -> bool {
-        if path.starts_with(':') {
-            return false;
-        }
+        !path.starts_with(':') && !self.place_of(command, path).starts_with(top)
+    }
+
+    /// The place that a path of the command names, from the workspace root and without `..`.
+    fn place_of(&self, command: &call::Command, path: &str) -> PathBuf {
         let mut place = PathBuf::new();
         for part in self.path_from_root(command, path).components() {
             match part {
@@ -144,7 +168,7 @@ impl Tools<'_> {
                 _ => {}
             }
         }
-        !place.starts_with(top)
+        place
     }
 
     /// Whether the command would make git run hooks, and the repository has some.

@@ -159,6 +159,21 @@ impl Tools<'_> {
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
+        let judgement = self.judge_place(call, used);
+        // Commands find repositories read-only.
+        let writes = call.command().is_none() && used.access != Access::Read;
+        if !writes || !self.workspace.writes_repository(relative(&used.path)) {
+            return judgement;
+        }
+        let reason = format!(
+            "{} belongs to a git repository, or makes its folder into one. The settings of a \
+             repository can start programs when somebody uses git there.",
+            used.path.as_str()
+        );
+        judgement.stricter(Judgement::new(Verdict::High, "file.repository", reason))
+    }
+
+    fn judge_place(&self, call: &ToolCall, used: &PathUse) -> Judgement {
         let is_command = call.command().is_some();
         let shown = if is_command { used.raw.as_str() } else { used.path.as_str() };
         let ws = self.workspace;
@@ -285,7 +300,8 @@ impl Tools<'_> {
         let low = judgement.verdict == Verdict::Low;
         let bare =
             |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
-        if !isolation.mounts && self.path_restrictions(command, low, false).as_ref().is_ok_and(bare)
+        if !isolation.mounts
+            && self.path_restrictions(command, low, low, false).as_ref().is_ok_and(bare)
         {
             judgement = judgement.stricter(unprotected);
         }

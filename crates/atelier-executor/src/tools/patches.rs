@@ -79,11 +79,23 @@ impl Tools<'_> {
     fn judge_patch(&self, patch: &str, folders: &BTreeSet<String>) -> Judgement {
         let mut worst = Judgement::new(Verdict::Low, "patch", "It changes files of the project.");
         let mut left = MOST_NAMES;
+        let mut is_header = false;
         for line in patch.lines() {
-            if is_encoded(line) {
+            // A header goes on in the next line if that is indented.
+            let goes_on = is_header && line.starts_with([' ', '\t']);
+            if goes_on || is_encoded(line) {
                 worst = worst.stricter(unread("it is encoded"));
             }
+            is_header = line.get(..8).is_some_and(|name| name.eq_ignore_ascii_case("content-"));
+            if line.contains(SERIES) {
+                worst = worst.stricter(unread("it lists other patches"));
+            }
             let line = bare(line);
+            if line.starts_with("GIT binary patch") || line.starts_with("Binary files ") {
+                let reason = "Git takes the content of a binary file from its history if it is \
+                              there, and the patch only names it.";
+                worst = worst.stricter(Judgement::new(Verdict::High, "binary", reason));
+            }
             if let Some(mode) =
                 line.strip_prefix("new file mode ").or(line.strip_prefix("new mode "))
                 && mode.trim() != "100644"
@@ -134,6 +146,9 @@ const LONGEST_LINE: usize = 2 * 4 * (MAX_PATH_BYTES + 1);
 /// Each blank may be the end of a name.
 const MOST_BLANKS: usize = 64;
 
+/// The first line of a list of patches, which `git am` recognises by itself.
+const SERIES: &str = "This series applies on GIT commit";
+
 const UNREADABLE: &str = "the name of a file in it cannot be read";
 
 fn unread(why: &str) -> Judgement {
@@ -171,12 +186,20 @@ fn bare(line: &str) -> &str {
     line
 }
 
-/// Whether an e-mail says that the rest has to be decoded first, which `git am` does.
+/// Whether an e-mail says that the rest has to be decoded first, which `git am` does: from an
+/// encoding, from another character set, or from lines that were broken for display.
 fn is_encoded(line: &str) -> bool {
     const PLAIN: [&str; 3] = ["7bit", "8bit", "binary"];
+    const TYPES: [&str; 3] =
+        ["text/plain", "text/plain;charset=utf-8", "text/plain;charset=us-ascii"];
     let Some((name, value)) = line.split_once(':') else { return false };
-    name.trim_end().eq_ignore_ascii_case("content-transfer-encoding")
-        && !PLAIN.iter().any(|plain| value.trim().eq_ignore_ascii_case(plain))
+    let value: String = value.chars().filter(|c| !c.is_whitespace() && *c != '"').collect();
+    let is_one_of = |known: &[&str]| known.contains(&value.to_ascii_lowercase().as_str());
+    match name.trim_end().to_ascii_lowercase().as_str() {
+        "content-transfer-encoding" => !is_one_of(&PLAIN),
+        "content-type" => !is_one_of(&TYPES),
+        _ => false,
+    }
 }
 
 /// The names that a line of a patch may contain, in any format, because git and GNU patch disagree

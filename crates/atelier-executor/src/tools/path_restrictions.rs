@@ -59,7 +59,8 @@ struct Wanted {
 
 impl Tools<'_> {
     /// What a command gets to see and to change of the workspace. `looks` where nobody was asked
-    /// about it; `outside` where git works without a repository.
+    /// about it; `hides_secrets` where nobody was asked about secret files; `outside` where git
+    /// works without a repository.
     ///
     /// What is in `.git` starts programs, of the person's own git as well: only git itself changes
     /// it, and of git only what is meant to changes configuration.
@@ -67,11 +68,12 @@ impl Tools<'_> {
         &self,
         command: &call::Command,
         looks: bool,
+        hides_secrets: bool,
         outside: bool,
     ) -> Result<PathRestrictions> {
         let git = command.command == "git" && !outside && !compares_files(&command.args);
         let wanted = Wanted {
-            secrets: looks,
+            secrets: hides_secrets,
             repositories: !looks || git,
             into_repositories: !git,
             packages: !looks || outside || reads_folders(command),
@@ -234,7 +236,8 @@ impl Tools<'_> {
                 }
                 // Git's own objects hold nothing by name, and other people's packages no secrets of
                 // this project.
-                let passed_by = sealed
+                // But a repository can be put among the objects of one that is not called `.git`.
+                let passed_by = (sealed && !(is_bare && wanted.repositories))
                     || (is_git && !enters)
                     || (name == "node_modules" && !wanted.packages && ignored.is_empty());
                 if is_dir && !passed_by {
@@ -254,6 +257,11 @@ impl Tools<'_> {
 fn reads_folders(command: &call::Command) -> bool {
     matches!(command.command.as_str(), "grep" | "egrep" | "fgrep" | "rg" | "diff")
         || (command.command == "git" && compares_files(&command.args))
+}
+
+/// Whether the program puts whole folders into one file, under which names protect nothing.
+pub(super) fn packs_folders(command: &call::Command) -> bool {
+    matches!(command.command.as_str(), "tar" | "bsdtar" | "zip" | "7z" | "7za" | "cpio" | "jar")
 }
 
 fn too_much() -> Error {

@@ -225,15 +225,17 @@ impl<'a> Line<'a> {
         let revisions = revisions(meanings);
         let named =
             !revisions.is_empty() && revisions.iter().all(|it| matches!(it, Meaning::File(_)));
+        // `git log` passes over files and shows commits. These three show just what is named.
+        let only_named = matches!(self.args[self.at].as_str(), "diff" | "grep" | "show");
         match (self.reach, revisions.is_empty()) {
-            _ if named && !self.loose => Scope::NamedFiles,
+            _ if named && only_named && !self.loose => Scope::NamedFiles,
             (Reach::Index, _) | (Reach::IfNamed, true) => Scope::Index,
             _ => Scope::History,
         }
     }
 
     /// The first word that git would have to refuse, because it is neither a revision nor a path.
-    pub(super) fn stray(&self, meanings: &[Meaning], existing: &BTreeSet<&str>) -> Option<&'a str> {
+    pub fn stray(&self, meanings: &[Meaning], existing: &BTreeSet<&str>) -> Option<&'a str> {
         if self.loose || self.reach == Reach::Index {
             return None;
         }
@@ -276,7 +278,21 @@ impl<'a> Line<'a> {
         }
         let behind = self.dashes.map_or(&[][..], |dashes| &self.args[dashes + 1..]);
         args.extend(behind.iter().cloned());
-        args.extend(excluded.iter().map(|path| format!(":(exclude,top,literal){path}")));
+        args.extend(excluded.iter().map(|path| exclude(path)));
+        Some(args)
+    }
+
+    /// The arguments as they are, with pathspecs that exclude these paths. `None` if nothing has to
+    /// be added.
+    pub(super) fn excluding(&self, excluded: &BTreeSet<String>) -> Option<Vec<String>> {
+        if self.loose || excluded.is_empty() {
+            return None;
+        }
+        let mut args = self.args.to_vec();
+        if self.dashes.is_none() {
+            args.push("--".to_owned());
+        }
+        args.extend(excluded.iter().map(|path| exclude(path)));
         Some(args)
     }
 
@@ -373,6 +389,11 @@ impl<'a> Line<'a> {
     }
 }
 
+/// A pathspec that excludes a path from the repository's top.
+fn exclude(path: &str) -> String {
+    format!(":(exclude,top,literal){path}")
+}
+
 fn shown_by(effect: Option<Effect>) -> Shown {
     match effect {
         Some(Effect::Quiet) => Shown::Nothing,
@@ -393,8 +414,20 @@ pub(super) fn revisions(meanings: &[Meaning]) -> &[Meaning] {
 fn is_silent(args: &[String]) -> bool {
     let options = || args[1..].iter().take_while(|arg| *arg != "--");
     let first = args.get(1).map(String::as_str);
+    let picks_hunks = options().any(|arg| picks_hunks(arg));
     match args[0].as_str() {
-        "am" => !options().any(|arg| arg.starts_with("--show")),
+        // They take contents from the objects that a patch names, or show the patch.
+        "am" => !options().any(|arg| arg.starts_with("--show") || is_three_way(arg)),
+        "apply" => !options().any(|arg| is_three_way(arg)),
+        "add" | "checkout" | "commit" | "reset" | "restore" | "stage" | "stash" if picks_hunks => {
+            false
+        }
+        // A merge of subtrees writes files to other places, where nothing protects them.
+        "cherry-pick" | "merge" | "pull" | "rebase" | "revert"
+            if options().any(|arg| arg.contains("subtree")) =>
+        {
+            false
+        }
         // A branch or tag can lead to a file, and these fields of a format print it.
         "branch" | "for-each-ref" | "tag" => !args.iter().any(|arg| prints_objects(arg)),
         "commit" => !options().any(|option| option.starts_with('-') && is_verbose(option)),
@@ -405,6 +438,34 @@ fn is_silent(args: &[String]) -> bool {
         },
         "worktree" => first.is_some_and(|what| what != "add"),
         subcommand => SILENT.contains(&subcommand),
+    }
+}
+
+/// Whether an option is `--patch`, `--interactive` or `--edit`, also abbreviated or in a bundle of
+/// short options. With it, git prints what has changed, to let somebody choose.
+fn picks_hunks(option: &str) -> bool {
+    match option.strip_prefix("--") {
+        Some(long) => {
+            let name = long.split('=').next().unwrap_or_default();
+            !name.is_empty()
+                && ["patch", "interactive", "edit"].iter().any(|it| it.starts_with(name))
+        }
+        // These letters take the rest of the bundle as their value.
+        None => option.strip_prefix('-').is_some_and(|letters| {
+            let flags = letters.split(['m', 'F', 'C', 'c', 't', 'u', 'S', 'b', 'B']).next();
+            flags.is_some_and(|flags| flags.contains(['p', 'i', 'e']))
+        }),
+    }
+}
+
+/// Whether an option is `--3way`, also abbreviated or in a bundle of short options.
+fn is_three_way(option: &str) -> bool {
+    match option.strip_prefix("--") {
+        Some(long) => long.starts_with('3'),
+        None => option.strip_prefix('-').is_some_and(|letters| {
+            let flags = letters.split(['C', 'p', 'S']).next();
+            flags.is_some_and(|flags| flags.contains('3'))
+        }),
     }
 }
 

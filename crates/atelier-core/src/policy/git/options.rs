@@ -90,7 +90,6 @@ const COMMITS: Group = Group {
         "--fixed-strings",
         "--full-history",
         "--graph",
-        "--ignore-missing",
         "--in-commit-order",
         "--invert-grep",
         "--left-only",
