@@ -48,7 +48,8 @@ def check_ready(home: Path, ports: dict) -> None:
 
 
 def env(ports: dict) -> dict:
-    return {"ATELIER_TEST_POSTGRES_URL": _url(ports)}
+    # Tests that stop or freeze a server start one of their own.
+    return {"ATELIER_TEST_POSTGRES_URL": _url(ports), "ATELIER_TEST_POSTGRES_PROGRAMS": str(_folder())}
 
 
 def _url(ports: dict) -> str:

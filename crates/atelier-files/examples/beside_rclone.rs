@@ -81,7 +81,11 @@ impl Bench {
         let bucket = Bucket::new();
         let data = place.join(Uuid::now_v7().to_string());
         fs::create_dir_all(&data).unwrap();
-        let store = atelier_store::Settings { data: data.clone(), database_url: None };
+        let store = atelier_store::Settings {
+            data: data.clone(),
+            database_url: None,
+            ..Default::default()
+        };
         let store = Store::open(&store).await.unwrap();
         let (user, tenant): (UserId, Tenant) = (UserId(Uuid::now_v7()), "bench".parse().unwrap());
         store.ensure_user(user, &tenant).await.unwrap();

@@ -10,35 +10,44 @@ use object_store::{ObjectStoreExt, path::Path as Key};
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use uuid::Uuid;
 
 /// How many copies are made at the same time.
 pub(crate) const CONCURRENCY: usize = 64;
 const BATCH: i64 = 1000;
+/// How long a request waits for its copies.
+const COPY_WAIT: Duration = Duration::from_secs(2);
 
 impl ConversationWorkspace {
-    /// Makes the copies of this conversation that are due. Copies that fail stay marked and are
-    /// tried again.
+    /// Makes the copies of this conversation that are due. Waits for them only a moment, because the
+    /// files are saved already: a slow object store must not delay the answer. Copies that fail stay
+    /// marked and are tried again.
     pub(crate) async fn update_copies(&self) {
-        if self.files.settings.copies
-            && let Err(error) = self.files.renew_copies(self.conversation.id()).await
-        {
-            let conversation = self.conversation.id();
-            tracing::warn!(%error, %conversation, "cannot update copies; will try again");
+        if !self.files.settings.copies {
+            return;
         }
+        let (files, conversation) = (self.files.clone(), self.conversation.id());
+        let copying = self.files.tasks.spawn(async move {
+            if let Err(error) = files.renew_copies(conversation).await {
+                tracing::warn!(%error, %conversation, "cannot update copies; will try again");
+            }
+        });
+        // The task goes on after that.
+        drop(tokio::time::timeout(COPY_WAIT, copying).await);
     }
 }
 
 impl Files {
-    /// Updates every marked copy. Tries all of them before it returns a failure.
-    pub(crate) async fn renew_copies(&self, conversation: ConversationId) -> Result<usize> {
+    /// Updates every marked copy that no other node is making. Tries all of them before it returns
+    /// a failure.
+    pub(crate) async fn renew_copies(&self, conversation: ConversationId) -> Result<()> {
         let _alone = self.copying.lock(conversation).await;
-        let mut renewed = 0;
         loop {
-            let stale = self.store.stale_copies(Some(conversation), BATCH).await?;
+            let stale = self.store.claim_copies(conversation, BATCH).await?;
             if stale.is_empty() {
-                return Ok(renewed);
+                return Ok(());
             }
             let work = stale.into_iter().map(|copy| async move {
                 let done = self.renew_copy(&copy).await;
@@ -52,7 +61,6 @@ impl Files {
                     Err(error) => failed = Some(error),
                 }
             }
-            renewed += done.len();
             self.store.copies_renewed(done).await?;
             if let Some(error) = failed {
                 return Err(error);

@@ -79,7 +79,7 @@ pub struct Inner {
     copying: locks::ConversationLocks,
     /// Notified when there is something to remove or to copy.
     upkeep: Notify,
-    /// Background tasks that release leases and abort uploads.
+    /// Background tasks that make copies, release leases and abort uploads.
     tasks: TaskTracker,
 }
 

@@ -29,6 +29,8 @@ pub struct SweepReport {
 /// How soon a failed removal or copy is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 const BATCH: i64 = 500;
+/// In how many conversations copies are renewed at the same time.
+const CONVERSATIONS: usize = 8;
 
 impl Files {
     /// Runs until dropped.
@@ -101,19 +103,19 @@ impl Files {
     }
 
     async fn renew_all_copies(&self) {
-        let stale = match self.store.stale_copies(None, BATCH).await {
-            Ok(stale) => stale,
+        let conversations = match self.store.conversations_to_copy(BATCH).await {
+            Ok(conversations) => conversations,
             Err(error) => {
                 return tracing::warn!(%error, "cannot find out which copies are outdated");
             }
         };
-        let conversations: HashSet<ConversationId> =
-            stale.iter().map(|copy| copy.conversation).collect();
-        for conversation in conversations {
+        // Several at the same time, because one of them may be slow.
+        let renewals = conversations.into_iter().map(|conversation| async move {
             if let Err(error) = self.renew_copies(conversation).await {
                 tracing::warn!(%error, %conversation, "cannot update copies; will try again");
             }
-        }
+        });
+        futures::stream::iter(renewals).buffer_unordered(CONVERSATIONS).collect::<()>().await;
     }
 
     /// Goes through the whole object store. Removes contents without a row once they are old

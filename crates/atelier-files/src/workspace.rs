@@ -136,6 +136,24 @@ impl ConversationWorkspace {
         version: i64,
         expect: Expect,
     ) -> Result<ConversationFile> {
+        loop {
+            match self.restore_once(author, id, version, expect.clone()).await {
+                // The file was moved in the meantime. The caller has no condition, so its new path
+                // is as good; if it was deleted, it is not found now.
+                Err(Error::Store(atelier_store::Error::Precondition))
+                    if expect == Expect::Anything => {}
+                restored => return restored,
+            }
+        }
+    }
+
+    async fn restore_once(
+        &self,
+        author: Author,
+        id: FileId,
+        version: i64,
+        expect: Expect,
+    ) -> Result<ConversationFile> {
         let file = self.file(id).await?;
         let old = self.files.store.file_version(&self.conversation, id, version).await?;
         if version == file.version && expect == Expect::Anything {
@@ -155,12 +173,8 @@ impl ConversationWorkspace {
             blob: Blob { checksum: old.checksum, size: old.file_size, key: None, instead_of: None },
             // The source of the content stays the same, whoever restores it.
             source: Some(old.source),
-            // Somebody may have written another file since this one was read.
-            expect: if expect == Expect::Anything {
-                Expect::Checksum(vec![file.checksum])
-            } else {
-                expect
-            },
+            // Another file may be at this path by now.
+            expect: if expect == Expect::Anything { Expect::File(id) } else { expect },
         };
         let file = self.edit_one(author, edit).await?;
         self.update_copies().await;

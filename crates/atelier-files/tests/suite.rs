@@ -66,7 +66,11 @@ impl World {
             Postgres => Some(Database::create().await),
         };
         let database_url = database.as_ref().map(Database::url);
-        let opened = atelier_store::Settings { data: data.path().to_owned(), database_url };
+        let opened = atelier_store::Settings {
+            data: data.path().to_owned(),
+            database_url,
+            ..Default::default()
+        };
         let store = Store::open(&opened).await.unwrap();
         let (user, tenant): (UserId, Tenant) = (UserId(Uuid::now_v7()), "acme".parse().unwrap());
         store.ensure_user(user, &tenant).await.unwrap();
@@ -218,6 +222,23 @@ async fn deleting_removes_only_unused_content(backend: Backend, objects: Objects
     let again = world.put("a.txt", "own").await;
     assert_eq!((again.version, again.file_id == a.file_id), (1, false));
     assert_eq!(world.get(&again, None).await.unwrap(), b"own");
+}
+
+/// Restoring a version without a condition does not fail because the file changes at the same time.
+#[apply(everywhere)]
+async fn unconditional_restore_survives_other_changes(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let file = world.put("a.txt", "one").await;
+    world.put("a.txt", "two").await;
+    let writes = (0..8).map(|n| world.put("a.txt", format!("write {n}")));
+    let restores = (0..8).map(async |_| {
+        let restored =
+            world.workspace().restore(world.author(), file.file_id, 1, Expect::Anything).await;
+        restored.unwrap().file_id
+    });
+    let (_, restored) =
+        tokio::join!(futures::future::join_all(writes), futures::future::join_all(restores));
+    assert_eq!(restored, vec![file.file_id; 8]);
 }
 
 /// The database checks the expected version, so exactly one of two writers wins.
@@ -803,7 +824,11 @@ async fn sweep_keeps_content_that_is_being_saved(backend: Backend, objects: Obje
 #[tokio::test]
 async fn prefix_is_used_unchanged_or_refused() {
     let data = tempfile::tempdir().unwrap();
-    let opened = atelier_store::Settings { data: data.path().to_owned(), database_url: None };
+    let opened = atelier_store::Settings {
+        data: data.path().to_owned(),
+        database_url: None,
+        ..Default::default()
+    };
     let store = Store::open(&opened).await.unwrap();
     for (prefix, good) in [
         ("", true),

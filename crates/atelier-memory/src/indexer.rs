@@ -132,7 +132,10 @@ impl Memory {
         // The interactions of deleted agents go first, whichever index holds their collections and
         // whether or not it answers.
         for collection in self.inner.store.abandoned_collections(index).await? {
-            while self.inner.store.purge(&collection).await? {}
+            if let Err(error) = self.purge(&collection).await {
+                // The other owners' collections are indexed anyway.
+                tracing::warn!(%error, "cannot remove the interactions of a deleted agent yet");
+            }
         }
         let mut changed = self.inner.store.collections_to_index(index).await?;
         // A collection with unflushed changes has rows in the outbox, unless it has moved to
@@ -149,6 +152,11 @@ impl Memory {
             .map(|(collection, _)| self.index_one(collection))
             .buffer_unordered(PARALLEL_COLLECTIONS);
         outcomes.fold(Ok(true), |all, one| async { Ok(all? & one?) }).await
+    }
+
+    async fn purge(&self, collection: &Collection) -> Result<()> {
+        while self.inner.store.purge(collection).await? {}
+        Ok(())
     }
 
     /// Indexes one collection. Returns `false` if another node holds its lease.
@@ -231,7 +239,7 @@ impl Memory {
 
     /// Deletes the collection and the interactions of a deleted agent.
     async fn delete_collection(&self, collection: &Collection) -> Result<()> {
-        while self.inner.store.purge(collection).await? {}
+        self.purge(collection).await?;
         self.inner.index.drop(&key(collection)).await?;
         self.inner.store.collection_dropped(collection).await?;
         self.unflushed().remove(&collection.agent);

@@ -240,7 +240,8 @@ impl Spaces {
     }
 
     async fn check_all(&self) {
-        for space in self.all() {
+        // All at the same time, because the writes of one owner may have to wait.
+        let checks = self.all().into_iter().map(|space| async move {
             for (alert, detail) in space.take_alerts() {
                 self.raise_alert(&space, alert, detail).await;
             }
@@ -250,7 +251,8 @@ impl Spaces {
                 tracing::warn!(%error, project = %space.owned().project, "cannot record that a \
                     space was closed");
             }
-        }
+        });
+        futures::future::join_all(checks).await;
     }
 
     async fn raise_alert(&self, space: &WorkerSpace, alert: Alert, detail: String) {

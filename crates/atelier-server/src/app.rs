@@ -69,12 +69,25 @@ impl App {
             .unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
         let user: UserId = crate::user_id(&tenant, OWNER);
         self.store.ensure_user(user, &tenant).await?;
+        // The project comes before the code: of several nodes that start at once, only the one that
+        // creates the project makes a code, because a new code replaces an older one.
+        let (agents, nothing) = (self.starter_pack.clone(), Default::default());
+        let project = self.store.create_project(
+            user,
+            tenant.clone(),
+            name,
+            Default::default(),
+            nothing,
+            agents,
+        );
+        match project.await {
+            Err(atelier_store::Error::NameTaken) => return Ok(None),
+            project => drop(project?),
+        }
         let (code, hash) = crate::auth::new_sign_in_code();
         let expires = chrono::Utc::now() + chrono::TimeDelta::hours(24);
-        let who = SignIn { user, tenant: tenant.clone(), role: Role::Admin };
+        let who = SignIn { user, tenant, role: Role::Admin };
         self.store.create_sign_in_code(hash, who, expires).await?;
-        let (agents, nothing) = (self.starter_pack.clone(), Default::default());
-        self.store.create_project(user, tenant, name, Default::default(), nothing, agents).await?;
         Ok(Some(code))
     }
 }

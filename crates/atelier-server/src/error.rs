@@ -134,7 +134,7 @@ impl Error {
                 S::NameTaken => C::NameTaken,
                 S::OtherTenant => C::OtherTenant,
                 S::ClientTaken => C::ClientTaken,
-                S::Sql(_) | S::Commit(_) | S::Closed => C::StoreUnavailable,
+                S::Sql(_) | S::Commit(_) | S::NotBegun | S::Closed => C::StoreUnavailable,
                 S::Precondition => C::PreconditionFailed,
                 S::PathTaken(_) | S::FileThere(_) => C::PathTaken,
                 S::BlobGone => C::ChangedMeanwhile,
@@ -265,6 +265,7 @@ mod tests {
             FilesError::Store(StoreError::PathTaken(path())),
             FilesError::Store(StoreError::BlobGone),
             FilesError::Store(StoreError::LeaseLost),
+            FilesError::Store(StoreError::NotBegun),
             FilesError::Store(StoreError::Closed),
         ] {
             let code = error.code();

@@ -1,16 +1,17 @@
 //! Connections to SQLite and PostgreSQL, and one body of queries for both.
 
-mod lite;
+mod pg;
+mod pool;
+mod pulse;
 
 use crate::{Error, Result};
-use lite::{Lite, LiteConn};
+pub(crate) use pg::{Pg, PgConn};
+use pool::{Pool, PoolOptions, Pooled};
 use sqlx::{
-    Connection, PgPool, Postgres,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    ConnectOptions, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 /// Where the data is.
 #[derive(Debug, Clone)]
@@ -19,18 +20,31 @@ pub struct Settings {
     pub data: PathBuf,
     /// `postgres://…` to use PostgreSQL instead of the embedded database.
     pub database_url: Option<String>,
+    /// How many connections to PostgreSQL this node may open, at least
+    /// [`Settings::MIN_CONNECTIONS`].
+    pub connections: u32,
+}
+
+impl Settings {
+    pub const MIN_CONNECTIONS: u32 = pg::MIN_CONNECTIONS;
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { data: PathBuf::new(), database_url: None, connections: 16 }
+    }
 }
 
 #[derive(Clone)]
 pub(crate) enum Db {
-    Lite(Lite),
-    Pg(PgPool),
+    Lite(Pool<SqliteConnection>),
+    Pg(Pg),
 }
 
 /// A connection to either database, borrowed for a read or held by the writer.
 pub(crate) enum Conn {
-    Lite(LiteConn),
-    Pg(PoolConnection<Postgres>),
+    Lite(Pooled<SqliteConnection>),
+    Pg(PgConn),
 }
 
 /// Runs one body of code on the database of a connection. The body is compiled for both databases,
@@ -43,7 +57,7 @@ macro_rules! on {
                 $body
             }
             $crate::db::Conn::Pg(conn) => {
-                let $c: &mut sqlx::PgConnection = &mut *conn;
+                let $c: &mut $crate::db::PgConn = &mut *conn;
                 $body
             }
         }
@@ -51,15 +65,19 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-const POOL: u32 = 16;
-/// A connection that was used so recently is assumed to be alive.
-const FRESH: Duration = Duration::from_secs(1);
+/// Connections to SQLite: one for the writer, the others for readers.
+const LITE_CONNECTIONS: usize = 5;
+/// How long a reader waits for a connection to SQLite.
+const LITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Db {
     pub(crate) async fn open(settings: &Settings) -> Result<Self> {
         match &settings.database_url {
             None => Self::open_lite(settings).await,
-            Some(url) => Self::open_pg(url).await,
+            Some(url) => {
+                let opened = Pg::open(url, settings.connections).await;
+                opened.map(Db::Pg).map_err(|source| Error::Open { place: masked(url), source })
+            }
         }
     }
 
@@ -77,39 +95,35 @@ impl Db {
             // (`rows_at_once`).
             .statement_cache_capacity(250)
             .pragma("cache_size", "-4000");
-        Lite::open(options)
-            .await
-            .map(Db::Lite)
-            .map_err(|source| Error::Open { place: path.display().to_string(), source })
-    }
-
-    async fn open_pg(url: &str) -> Result<Self> {
-        let open = async {
-            let options = PgConnectOptions::from_str(url)?.application_name("atelier");
-            // A first connection without the pool, because a pool reports only that it timed out.
-            let first = sqlx::PgConnection::connect_with(&options);
-            let first = tokio::time::timeout(Duration::from_secs(10), first).await;
-            first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
-            PgPoolOptions::new()
-                .max_connections(POOL)
-                .acquire_timeout(Duration::from_secs(10))
-                // Checking that a connection is alive costs a trip, so one that was just used is
-                // not checked.
-                .test_before_acquire(false)
-                .before_acquire(|conn, meta| {
-                    Box::pin(async move { Ok(meta.idle_for < FRESH || conn.ping().await.is_ok()) })
-                })
-                .connect_with(options)
-                .await
-        };
-        open.await.map(Db::Pg).map_err(|source| Error::Open { place: masked(url), source })
+        let pool = Pool::new(PoolOptions {
+            size: LITE_CONNECTIONS,
+            timeout: LITE_TIMEOUT,
+            check: false,
+            open: Box::new(move || {
+                let options = options.clone();
+                Box::pin(async move { options.connect().await })
+            }),
+        });
+        match pool.connect().await {
+            Ok(conn) => drop(conn),
+            Err(source) => return Err(Error::Open { place: path.display().to_string(), source }),
+        }
+        Ok(Db::Lite(pool))
     }
 
     pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
         Ok(match self {
             Db::Lite(lite) => Conn::Lite(lite.connect().await?),
-            Db::Pg(pool) => Conn::Pg(pool.acquire().await?),
+            Db::Pg(pg) => Conn::Pg(pg.connect().await?),
         })
+    }
+
+    /// A connection for what must not wait until a request returns its connection.
+    pub(crate) async fn connect_vital(&self) -> Result<Conn, sqlx::Error> {
+        match self {
+            Db::Lite(_) => self.connect().await,
+            Db::Pg(pg) => Ok(Conn::Pg(pg.connect_vital().await?)),
+        }
     }
 
     pub(crate) fn kind(&self) -> &'static str {
@@ -122,7 +136,7 @@ impl Db {
     pub(crate) async fn close(&self) {
         match self {
             Db::Lite(lite) => lite.close().await,
-            Db::Pg(pool) => pool.close().await,
+            Db::Pg(pg) => pg.close().await,
         }
     }
 }
@@ -131,8 +145,8 @@ impl Conn {
     /// Closes the connection instead of returning it: it may be in the middle of a transaction.
     pub(crate) fn discard(self) {
         match self {
-            Conn::Lite(conn) => conn.discard(),
-            Conn::Pg(conn) => drop(conn.detach()),
+            Conn::Lite(mut conn) => conn.discard(),
+            Conn::Pg(conn) => conn.discard(),
         }
     }
 

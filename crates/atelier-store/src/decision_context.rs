@@ -1,8 +1,8 @@
 //! Reads what decisions about tool calls depend on: connected machines, permissions and
 //! restrictions.
 //!
-//! A context is read once for a group of writes. All writes of one owner use the same lane on every
-//! node, so nothing else changes the owner's rows meanwhile. The writer drops the contexts when a
+//! A context is read once for a group of writes. Two nodes never write for one owner at the same
+//! time, so nothing else changes the owner's rows meanwhile. The writer drops the contexts when a
 //! write of the group may change them.
 
 use crate::{

@@ -68,8 +68,8 @@ impl PendingEvent {
     }
 }
 
-/// Numbers the events and writes them. All writes of one owner use the same lane, so no two writers
-/// wait for each other's counters. The SQL `then` is sent in the same trip as the last events.
+/// Numbers the events and writes them. Two nodes never write for one owner at the same time, so no
+/// two writers wait for each other's counters. The SQL `then` is sent in the same trip as the last events.
 pub(crate) async fn append(
     conn: &mut Conn,
     pending: Vec<PendingEvent>,

@@ -8,7 +8,7 @@
 use crate::{
     Error, Result, Store,
     access::Owned,
-    db::{Conn, Db},
+    db::{Conn, Db, Pg},
     events::{Cursor, Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
@@ -389,16 +389,16 @@ pub(crate) async fn commit(
         sql += &format!("SELECT pg_notify('{CHANNEL}', '{node}\n{}'); ", lines.join("\n"));
     }
     sql += "COMMIT";
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **conn).await.map(drop)
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.map(drop)
 }
 
 /// Receives the notifications of other nodes. SQLite has none.
 pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
-    let Db::Pg(pool) = db else { return };
-    let (pool, feeds) = (pool.clone(), Arc::downgrade(feeds));
+    let Db::Pg(pg) = db else { return };
+    let (pg, feeds) = (pg.clone(), Arc::downgrade(feeds));
     tokio::spawn(async move {
-        while let Err(error) = receive(&pool, &feeds).await {
-            if pool.is_closed() || feeds.strong_count() == 0 {
+        while let Err(error) = receive(&pg, &feeds).await {
+            if pg.is_closed() || feeds.strong_count() == 0 {
                 return;
             }
             tracing::warn!(%error, "lost the notifications of other nodes; listening again");
@@ -407,8 +407,8 @@ pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
     });
 }
 
-async fn receive(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
-    let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
+async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
+    let mut listener = sqlx::postgres::PgListener::connect_with(&pg.listener_pool()).await?;
     listener.listen(CHANNEL).await?;
     // Notifications before this moment were missed.
     if let Some(feeds) = feeds.upgrade() {
@@ -428,9 +428,15 @@ async fn receive(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::E
                 feeds.wakeups.send(Wakeup::Everything);
                 feeds.all_followed()
             }
-            None => feeds.all_followed(),
+            None => {
+                // A connection that is dead delivers nothing, not even an error.
+                let check = sqlx::query("SELECT 1").execute(&mut listener);
+                let checked = tokio::time::timeout(LOOK_AGAIN, check).await;
+                checked.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+                feeds.all_followed()
+            }
         };
-        catch_up(pool, &feeds, &logs).await?;
+        catch_up(pg, &feeds, &logs).await?;
     }
 }
 
@@ -488,20 +494,25 @@ impl Feeds {
 }
 
 /// Looks up how far the given logs go, and wakes their readers.
-async fn catch_up(pool: &sqlx::PgPool, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
+async fn catch_up(pg: &Pg, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
     let followed: Vec<_> = logs.iter().filter_map(|&log| Some((log, feeds.find(log)?))).collect();
     let ids = |pick: fn(&Scope) -> Option<Uuid>| -> Vec<Uuid> {
         followed.iter().filter_map(|(log, _)| pick(log)).collect()
     };
     let projects = ids(|log| if let Scope::Project(id) = log { Some(id.0) } else { None });
     let users = ids(|log| if let Scope::User(id) = log { Some(id.0) } else { None });
+    if followed.is_empty() {
+        return Ok(());
+    }
+    let mut conn = pg.connect().await?;
     let mut heads: HashMap<Uuid, i64> = HashMap::new();
     for (sql, ids) in [
         ("SELECT id, event_seq FROM projects WHERE id = ANY($1)", projects),
         ("SELECT id, event_seq FROM users WHERE id = ANY($1)", users),
     ] {
         if !ids.is_empty() {
-            heads.extend(sqlx::query_as::<_, (Uuid, i64)>(sql).bind(ids).fetch_all(pool).await?);
+            let rows = sqlx::query_as::<_, (Uuid, i64)>(sql).bind(ids).fetch_all(&mut conn);
+            heads.extend(rows.await?);
         }
     }
     for (log, feed) in followed {

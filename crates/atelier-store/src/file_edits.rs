@@ -14,8 +14,8 @@ use crate::{
     rows::{new_id, now},
 };
 use atelier_core::{
-    ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, UploadId,
-    UserId,
+    ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, NodeId,
+    UploadId, UserId,
     file::{ChangeKind, FileStatus},
 };
 use tree::Tree;
@@ -48,6 +48,8 @@ pub enum Expect {
     Version(i64),
     /// The file exists (`If-Match: *`).
     Present,
+    /// This file is at the path, with any content.
+    File(FileId),
 }
 
 #[derive(Debug, Clone)]
@@ -135,6 +137,7 @@ impl Store {
         storage: WorkspaceStorage,
     ) -> Result<Vec<Edited>> {
         let owned = owned.clone();
+        let copies = storage.copies.then_some(self.node());
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let locked = lock_conversation(tx, owned.project, conversation).await?;
@@ -144,7 +147,7 @@ impl Store {
                 if locked.workspace_created_at.is_none() {
                     create_workspace(tx, conversation, &storage.path).await?;
                 }
-                let mut editor = FileEditor::open(tx, conversation, author, storage.copies).await?;
+                let mut editor = FileEditor::open(tx, conversation, author, copies).await?;
                 let mut done = Vec::with_capacity(edits.len());
                 for edit in edits {
                     let edited = match editor.edit(edit).await {
@@ -183,7 +186,7 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, conversation).await?;
-                let mut editor = FileEditor::open(tx, conversation, Author::Agent, false).await?;
+                let mut editor = FileEditor::open(tx, conversation, Author::Agent, None).await?;
                 let mut presented = Vec::with_capacity(files.len());
                 for file in files {
                     presented.push(editor.present(file, description.clone()).await?);
@@ -221,8 +224,8 @@ struct FileEditor<'t> {
     tree: Tree,
     conversation: ConversationId,
     author: Author,
-    /// Whether readable copies are kept.
-    copies: bool,
+    /// The node that makes readable copies, if they are kept.
+    copies: Option<NodeId>,
     changes: Vec<FileChange>,
 }
 
@@ -231,7 +234,7 @@ impl<'t> FileEditor<'t> {
         tx: &'t mut Tx,
         conversation: ConversationId,
         author: Author,
-        copies: bool,
+        copies: Option<NodeId>,
     ) -> Result<Self> {
         let tree = Tree::load(tx, conversation).await?;
         Ok(Self { tx, tree, conversation, author, copies, changes: Vec::new() })
@@ -531,7 +534,10 @@ impl<'t> FileEditor<'t> {
     }
 
     async fn mark_stale(&mut self, path: &FilePath) -> Result<()> {
-        if self.copies { mark_stale(self.tx, self.conversation, path).await } else { Ok(()) }
+        match self.copies {
+            Some(node) => mark_stale(self.tx, self.conversation, path, node).await,
+            None => Ok(()),
+        }
     }
 
     fn record(&mut self, change: ChangeKind, file: &ConversationFile) {
@@ -559,7 +565,10 @@ fn holds(expect: &Expect, found: Option<&ConversationFile>) -> bool {
         (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => true,
         (Expect::Checksum(good), Some(file)) => good.contains(&file.checksum),
         (Expect::Version(version), Some(file)) => file.version == *version,
+        (Expect::File(id), Some(file)) => file.file_id == *id,
         (Expect::Absent, Some(_))
-        | (Expect::Checksum(_) | Expect::Version(_) | Expect::Present, None) => false,
+        | (Expect::Checksum(_) | Expect::Version(_) | Expect::File(_) | Expect::Present, None) => {
+            false
+        }
     }
 }

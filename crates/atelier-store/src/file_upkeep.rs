@@ -5,20 +5,35 @@
 use crate::{
     Owned, Result, Store, Tx,
     db::on,
-    rows::{corrupt, new_id, now},
+    nodes::is_gone,
+    rows::{corrupt, database_time, new_id, now},
 };
-use atelier_core::{ConversationFile, ConversationId, FilePath, UserId};
+use atelier_core::{ConversationFile, ConversationId, FilePath, NodeId, UserId};
 use uuid::Uuid;
 
 /// The owner whose lane this work uses: it belongs to no user.
 const NOBODY: UserId = UserId(Uuid::nil());
 
-/// A path whose readable copy may be outdated.
+/// A path whose readable copy may be outdated. One node at a time makes the copy, because two nodes
+/// that copy at the same time could leave the older content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleCopy {
     pub conversation: ConversationId,
     pub path: FilePath,
     mark: Uuid,
+}
+
+/// SQL condition: the node `$this` may make a copy of `stale_copies`.
+macro_rules! is_free {
+    ($this:literal, $now:literal) => {
+        concat!(
+            "(stale_copies.node IS NULL OR stale_copies.node = ",
+            $this,
+            " OR ",
+            is_gone!("stale_copies.node", $this, $now),
+            ")"
+        )
+    };
 }
 
 /// Removes content from the tables, and later from the object store, unless a file still uses it.
@@ -56,18 +71,22 @@ pub(crate) async fn remove_later(tx: &mut Tx, key: &str) -> Result<()> {
     Ok(())
 }
 
+/// Marks a copy as outdated. `node` is about to renew it, unless another node is doing so.
 pub(crate) async fn mark_stale(
     tx: &mut Tx,
     conversation: ConversationId,
     path: &FilePath,
+    node: NodeId,
 ) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO stale_copies (conversation_id, file_path, mark) VALUES ($1, $2, $3)
-         ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $3"
+        "INSERT INTO stale_copies (conversation_id, file_path, mark, node) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (conversation_id, file_path)
+         DO UPDATE SET mark = $3, node = COALESCE(stale_copies.node, $4)"
     )
     .bind(conversation.0)
     .bind(path.as_str())
     .bind(new_id())
+    .bind(node.0)
     .execute(c)
     .await
     .map(drop))?;
@@ -160,50 +179,107 @@ impl Store {
         .await
     }
 
-    /// Copies to renew, of one conversation or of all, in random order: so copies that fail do not
-    /// block the others.
-    pub async fn stale_copies(
-        &self,
-        conversation: Option<ConversationId>,
-        limit: i64,
-    ) -> Result<Vec<StaleCopy>> {
+    /// Conversations with copies that this node may renew, in random order: so conversations whose
+    /// copies fail do not block the others.
+    pub async fn conversations_to_copy(&self, limit: i64) -> Result<Vec<ConversationId>> {
         let mut conn = self.db.connect().await?;
-        let (any, one) = (conversation.is_none(), conversation.map_or(Uuid::nil(), |it| it.0));
-        let rows: Vec<(Uuid, String, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT conversation_id, file_path, mark FROM stale_copies
-             WHERE $1 OR conversation_id = $2 ORDER BY random() LIMIT $3"
-        )
-        .bind(any)
-        .bind(one)
+        let time = database_time(&mut conn).await?;
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(concat!(
+            "SELECT conversation_id FROM stale_copies WHERE ",
+            is_free!("$1", "$2"),
+            " GROUP BY conversation_id ORDER BY random() LIMIT $3"
+        ))
+        .bind(self.node().0)
+        .bind(time)
         .bind(limit)
         .fetch_all(c)
         .await)?;
-        let read = |(conversation, path, mark): (Uuid, String, Uuid)| {
-            let path = corrupt(FilePath::try_from(path))?;
-            Ok(StaleCopy { conversation: ConversationId(conversation), path, mark })
-        };
-        rows.into_iter().map(read).collect()
+        Ok(rows.into_iter().map(|(id,)| ConversationId(id)).collect())
     }
 
-    /// Records that these copies were renewed, unless they were marked again in the meantime.
+    /// Claims copies of a conversation for this node. Copies that another node makes are left to
+    /// it.
+    pub async fn claim_copies(
+        &self,
+        conversation: ConversationId,
+        limit: i64,
+    ) -> Result<Vec<StaleCopy>> {
+        let node = self.node().0;
+        let mut conn = self.db.connect().await?;
+        let time = database_time(&mut conn).await?;
+        let rows: Vec<(String, Uuid, Option<Uuid>)> = on!(&mut conn, |c| sqlx::query_as(concat!(
+            "SELECT file_path, mark, node FROM stale_copies WHERE conversation_id = $3 AND ",
+            is_free!("$1", "$2"),
+            " ORDER BY random() LIMIT $4"
+        ))
+        .bind(node)
+        .bind(time)
+        .bind(conversation.0)
+        .bind(limit)
+        .fetch_all(c)
+        .await)?;
+        drop(conn);
+        let read = |(path, mark): (String, Uuid)| {
+            let path = corrupt(FilePath::try_from(path))?;
+            Ok(StaleCopy { conversation, path, mark })
+        };
+        // The node that marked a copy has claimed it already.
+        if rows.iter().all(|(_, _, by)| *by == Some(node)) {
+            return rows.into_iter().map(|(path, mark, _)| read((path, mark))).collect();
+        }
+        let claimed: Vec<(String, Uuid)> = self
+            .write(NOBODY, move |tx| {
+                Box::pin(async move {
+                    let mut claimed = Vec::with_capacity(rows.len());
+                    for (path, _, _) in rows {
+                        let row: Option<(String, Uuid)> =
+                            on!(&mut tx.conn, |c| sqlx::query_as(concat!(
+                                "UPDATE stale_copies SET node = $1
+                                 WHERE conversation_id = $3 AND file_path = $4 AND ",
+                                is_free!("$1", "$2"),
+                                " RETURNING file_path, mark"
+                            ))
+                            .bind(node)
+                            .bind(time)
+                            .bind(conversation.0)
+                            .bind(path)
+                            .fetch_optional(c)
+                            .await)?;
+                        claimed.extend(row);
+                    }
+                    Ok(claimed)
+                })
+            })
+            .await?;
+        claimed.into_iter().map(read).collect()
+    }
+
+    /// Records that this node has renewed these copies. Copies that were marked again in the
+    /// meantime stay marked, and any node may renew them.
     pub async fn copies_renewed(&self, copies: Vec<StaleCopy>) -> Result<()> {
+        let node = self.node();
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
                 for copy in copies {
-                    let ended: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                        "DELETE FROM stale_copies
-                         WHERE conversation_id = $1 AND file_path = $2 AND mark = $3"
-                    )
-                    .bind(copy.conversation.0)
-                    .bind(copy.path.as_str())
-                    .bind(copy.mark)
-                    .execute(c)
-                    .await
-                    .map(|done| done.rows_affected()))?;
-                    // Another node has renewed the copy in the meantime, and this node may have
-                    // overwritten it with an older one.
-                    if ended == 0 {
-                        mark_stale(tx, copy.conversation, &copy.path).await?;
+                    let (id, path) = (copy.conversation.0, copy.path.as_str());
+                    let claimed: u64 = on!(&mut tx.conn, |c| {
+                        let ended = sqlx::query(
+                            "DELETE FROM stale_copies WHERE conversation_id = $1
+                             AND file_path = $2 AND node = $3 AND mark = $4",
+                        );
+                        let ended = ended.bind(id).bind(path).bind(node.0).bind(copy.mark);
+                        let ended = ended.execute(&mut *c).await?.rows_affected();
+                        let freed = sqlx::query(
+                            "UPDATE stale_copies SET node = NULL WHERE conversation_id = $1
+                             AND file_path = $2 AND node = $3",
+                        );
+                        let freed = freed.bind(id).bind(path).bind(node.0);
+                        ended + freed.execute(&mut *c).await?.rows_affected()
+                    });
+                    // This node was taken for dead, so another node may have renewed the copy, and
+                    // this node may have overwritten it with an older one.
+                    if claimed == 0 {
+                        mark_stale(tx, copy.conversation, &copy.path, node).await?;
                     }
                 }
                 Ok(())
@@ -214,10 +290,11 @@ impl Store {
 
     /// Marks the copies of these files, which are missing or wrong in the object store.
     pub async fn mark_copies_stale(&self, files: Vec<ConversationFile>) -> Result<()> {
+        let node = self.node();
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
                 for file in files {
-                    mark_stale(tx, file.conversation_id, &file.file_path).await?;
+                    mark_stale(tx, file.conversation_id, &file.file_path, node).await?;
                 }
                 Ok(())
             })

@@ -74,6 +74,7 @@ pub use identity::SignIn;
 pub use interactions::{Bucket, InteractionPage, Removal, Totals};
 pub use messages::{AcceptedMessage, UserMessage};
 pub use migrate::Schema;
+pub use nodes::LostTask;
 pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
 pub use projects::NewAgent;
@@ -149,7 +150,7 @@ pub enum Error {
     QueueFull { waiting: i64 },
     #[error("the conversation is archived: nothing more happens in it")]
     Archived,
-    #[error("the agent that worked on it was deleted")]
+    #[error("the agent was deleted")]
     AgentDeleted,
     /// The lease was lost: another node runs the task, or it has ended.
     #[error("the task is not this node's any more")]
@@ -162,6 +163,9 @@ pub enum Error {
     PlanNotApproved,
     #[error("task {0}, which it depends on, did not succeed: resume that first")]
     DependencyUnfinished(TaskId),
+    /// The write was given up before it was begun.
+    #[error("the database is busy: nothing was changed; try again")]
+    NotBegun,
     #[error("the store is shutting down")]
     Closed,
 }

@@ -111,6 +111,10 @@ async fn accept_message(
     if archived {
         return Err(Error::Archived);
     }
+    // The agent was found before the write, perhaps in a cache.
+    if sent.agent.is_some() && !load.of_agent {
+        return Err(Error::AgentDeleted);
+    }
     if load.waiting >= sent.max_queue {
         return Err(Error::QueueFull { waiting: load.waiting });
     }

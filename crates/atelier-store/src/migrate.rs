@@ -28,6 +28,7 @@ macro_rules! migrations {
             14 "0014_sessions",
             15 "0015_requested_by",
             16 "0016_secrets_in_memory",
+            17 "0017_copy_nodes",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {
@@ -99,7 +100,7 @@ pub(crate) async fn run(db: &Db) -> Result<()> {
 async fn apply(db: &Db, migrator: &Migrator) -> Result<()> {
     let outcome = match db {
         Db::Lite(lite) => migrator.run(&mut *lite.connect().await?).await,
-        Db::Pg(pool) => migrator.run(pool).await,
+        Db::Pg(pg) => migrator.run(&mut pg.connect_to_migrate().await?).await,
     };
     let known = newest(migrator);
     outcome.map_err(|error| match error {
@@ -125,7 +126,8 @@ mod tests {
 
     async fn empty() -> (tempfile::TempDir, Settings, Db) {
         let dir = tempfile::tempdir().expect("a folder");
-        let settings = Settings { data: dir.path().to_owned(), database_url: None };
+        let settings =
+            Settings { data: dir.path().to_owned(), database_url: None, ..Default::default() };
         let db = Db::open(&settings).await.expect("an empty database");
         (dir, settings, db)
     }
@@ -261,7 +263,8 @@ mod tests {
             Backend::Postgres => Some(Database::create().await),
         };
         let database_url = database.as_ref().map(Database::url);
-        let settings = Settings { data: data.path().to_owned(), database_url };
+        let settings =
+            Settings { data: data.path().to_owned(), database_url, ..Default::default() };
         let db = Db::open(&settings).await.expect("an empty database");
         migrate_to(&db, 11).await;
         let tenant = "acme".parse().expect("a tenant");

@@ -13,6 +13,14 @@ use uuid::Uuid;
 /// How long a node may be silent before its leases end.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
+/// A task that ran on a node that is gone.
+#[derive(Debug)]
+pub struct LostTask {
+    pub id: TaskId,
+    owned: Owned,
+    fence: i64,
+}
+
 /// SQL condition: the node `$holder` is another node than `$this`, and its lease has run out. The
 /// condition is false if this node was silent itself until a moment ago: while the database does
 /// not answer, all nodes are silent. `$holder` must be qualified with its table.
@@ -58,7 +66,7 @@ impl Store {
 
     /// Extends this node's lease.
     pub async fn renew_node(&self) -> Result<()> {
-        let mut conn = self.db.connect().await?;
+        let mut conn = self.db.connect_vital().await?;
         let time = database_time(&mut conn).await?;
         let until = time + LEASE;
         // This node may have started while the database did not answer the other nodes. So it waits
@@ -81,7 +89,7 @@ impl Store {
 
     /// Removes this node when it stops.
     pub async fn unregister_node(&self) -> Result<()> {
-        let mut conn = self.db.connect().await?;
+        let mut conn = self.db.connect_vital().await?;
         on!(&mut conn, |c| sqlx::query("DELETE FROM nodes WHERE id = $1")
             .bind(self.node().0)
             .execute(c)
@@ -90,9 +98,8 @@ impl Store {
         Ok(())
     }
 
-    /// Fails the tasks that ran on nodes that are gone, because nobody knows how far their last
-    /// step came. Returns how many tasks were found.
-    pub async fn recover_tasks(&self) -> Result<usize> {
+    /// The tasks that ran on nodes that are gone. Forgets nodes that have been gone for long.
+    pub async fn lost_tasks(&self) -> Result<Vec<LostTask>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);
@@ -116,29 +123,34 @@ impl Store {
             .fetch_all(&mut *c)
             .await
         })?;
-        drop(conn);
-        let found = rows.len();
-        for (task, fence, project, owner, tenant) in rows {
+        let read = |(task, fence, project, owner, tenant)| {
             let owned = Owned::from_row((project, owner, tenant))?;
-            self.write(owned.owner, move |tx| {
-                Box::pin(async move {
-                    let mut lost = lock_task(tx, owned.project, TaskId(task)).await?;
-                    let (now,): (i64,) = on!(&mut tx.conn, |c| {
-                        sqlx::query_as("SELECT fence FROM tasks WHERE id = $1")
-                            .bind(task)
-                            .fetch_one(c)
-                            .await
-                    })?;
-                    // Another node may have failed the task already.
-                    if lost.status == TaskStatus::Running && now == fence {
-                        let why = interrupted(&lost);
-                        stop(tx, &owned, &mut lost, TaskStatus::Failed, why).await?;
-                    }
-                    Ok(())
-                })
+            Ok(LostTask { id: TaskId(task), owned, fence })
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Fails a task that ran on a node that is gone, because nobody knows how far its last step
+    /// came. Returns `false` if another node has failed it already.
+    pub async fn fail_lost_task(&self, lost: LostTask) -> Result<bool> {
+        let LostTask { id, owned, fence } = lost;
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut task = lock_task(tx, owned.project, id).await?;
+                let (now,): (i64,) = on!(&mut tx.conn, |c| {
+                    sqlx::query_as("SELECT fence FROM tasks WHERE id = $1")
+                        .bind(id.0)
+                        .fetch_one(c)
+                        .await
+                })?;
+                if task.status != TaskStatus::Running || now != fence {
+                    return Ok(false);
+                }
+                let why = interrupted(&task);
+                stop(tx, &owned, &mut task, TaskStatus::Failed, why).await?;
+                Ok(true)
             })
-            .await?;
-        }
-        Ok(found)
+        })
+        .await
     }
 }

@@ -1,7 +1,7 @@
 //! What a group of writes has read and can use again.
 //!
-//! All writes of one owner use the same lane on every node, so nothing outside the group changes
-//! these rows before the commit. The writer clears the cache before every direct write that may
+//! Two nodes never write for one owner at the same time, so nothing outside the group changes these
+//! rows before the commit. The writer clears the cache before every direct write that may
 //! change them.
 
 use crate::{db::Conn, pending::PendingRows, rows::calls::lock_calls};

@@ -28,7 +28,7 @@ pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx
         Conn::Lite(_) => Ok(now()),
         Conn::Pg(conn) => {
             let (time,): (DateTime<Utc>,) =
-                sqlx::query_as("SELECT clock_timestamp()").fetch_one(&mut **conn).await?;
+                sqlx::query_as("SELECT clock_timestamp()").fetch_one(&mut *conn).await?;
             Ok(time.trunc_subsecs(6))
         }
     }

@@ -1,13 +1,13 @@
 //! The agent bus: a durable queue for each agent, and which node runs which task.
 //!
-//! All tasks of one owner are written in the same lane on every node. So a write that counts the
-//! running tasks and leases the next one is never interleaved with another, and an agent's limit
-//! holds across nodes. A lease has a fence: a node that has lost its lease cannot change the task
-//! any more.
+//! Two nodes never write for one owner at the same time. So a write that counts the running tasks
+//! and leases the next one is never interleaved with another, and an agent's limit holds across
+//! nodes. A lease has a fence: a node that has lost its lease cannot change the task any more.
 
 mod ending;
 mod queue;
 mod reads;
+mod sweeping;
 
 pub(crate) use ending::{interrupted, stop, stop_queue};
 pub(crate) use queue::{QueueLoad, insert_task, lease_or_wake, load_columns, start_or_queue};

@@ -90,7 +90,8 @@ mod tests {
     #[tokio::test]
     async fn terms_are_looked_up_before_interactions() {
         let folder = tempfile::tempdir().unwrap();
-        let settings = Settings { data: folder.path().into(), database_url: None };
+        let settings =
+            Settings { data: folder.path().into(), database_url: None, ..Default::default() };
         let store = Store::open(&settings).await.unwrap();
         let Conn::Lite(mut conn) = store.db.connect().await.unwrap() else {
             unreachable!("it is SQLite")

@@ -10,6 +10,9 @@
 //! This module knows no resource. What the rows of a write are is known to `pending`, and what a
 //! group reads ahead to `read_cache`.
 
+mod job;
+mod owner_locks;
+
 use crate::{
     Error, Result, Store,
     db::{Conn, Db},
@@ -21,24 +24,22 @@ use crate::{
 };
 use atelier_core::{Event, NodeId, ProjectId, UserId};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
-use futures::{FutureExt, future::BoxFuture};
-use sqlx::{AssertSqlSafe, Row};
+use futures::future::BoxFuture;
+use job::{Claim, Job, Write, WriteMode};
+use owner_locks::{OwnerLock, OwnerLocks};
 use std::{
     io, mem,
     ops::{Deref, DerefMut},
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How many lanes there are on PostgreSQL. Writes of one owner use the same lane, so that they
+/// How many lanes a node has on PostgreSQL. Writes of one owner use the same lane, so that they
 /// share commits and do not wait for each other's row locks. SQLite has one writer, so it has one
 /// lane.
-const PG_LANES: i32 = 4;
-/// The first key of our advisory locks, which no other program in the same database should use.
-const LOCK_KEY: i32 = 0x0061_746c;
+const PG_LANES: usize = 4;
 /// How many writes wait in a lane before senders have to wait.
 const QUEUE: usize = 1024;
 /// How many writes share a commit.
@@ -46,6 +47,13 @@ const GROUP: usize = 128;
 /// How long a group may take. A database that has stopped answering must not block its lane for
 /// ever.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a write on PostgreSQL waits until it is begun. It is longer than a frozen node can keep
+/// a transaction open (`db/pg.rs`), and short enough for a request to be answered in five seconds.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a patient write waits until it is begun.
+const PATIENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long writes that were set aside wait before their locks are tried again.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What a deferred write may use: it reads in the transaction of its group and returns the rows it
 /// wants.
@@ -118,6 +126,17 @@ impl Tx {
 }
 
 impl Store {
+    /// The same store for work that nobody waits for. On PostgreSQL, a write that cannot begin,
+    /// because its owner is locked or the database does not answer, waits for a minute instead of
+    /// failing.
+    #[must_use]
+    pub fn patient(&self) -> Self {
+        let mut store = self.clone();
+        store.writer.patient = store.writer.begin_timeout.is_some();
+        store.writer.begin_timeout = store.writer.begin_timeout.map(|_| PATIENT_TIMEOUT);
+        store
+    }
+
     /// Runs a direct write in the transaction of a group, and answers when it is durable. `owner`
     /// chooses the lane. `work` must await nothing but the database.
     pub(crate) async fn write<T, F>(&self, owner: UserId, work: F) -> Result<T>
@@ -175,77 +194,24 @@ impl Store {
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(T, PendingRows)>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write { work: Some(work), mode, outcome: None, reply });
-        self.writer.lane(owner).send(job).await.map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
-    }
-}
-
-/// How a write uses the database.
-#[derive(Clone, Copy)]
-enum WriteMode {
-    Direct,
-    /// A direct write that leaves the [`ReadCache`] valid.
-    DirectWithCache,
-    /// A deferred write, and the row that its group reads for it, if any.
-    Deferred(Option<Prefetch>),
-}
-
-/// A submitted write, its result type hidden.
-trait Job: Send {
-    fn mode(&self) -> WriteMode;
-    /// Runs the write. Returns its rows; `None` if it failed.
-    fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, Option<PendingRows>>;
-    /// Sends the answer of the write.
-    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
-}
-
-struct Write<T, F> {
-    work: Option<F>,
-    mode: WriteMode,
-    outcome: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
-}
-
-impl<T, F> Job for Write<T, F>
-where
-    T: Send + 'static,
-    F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(T, PendingRows)>> + Send + 'static,
-{
-    fn mode(&self) -> WriteMode {
-        self.mode
-    }
-
-    fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, Option<PendingRows>> {
-        Box::pin(async move {
-            // Nobody waits for the answer any more, so nobody was promised that it happens.
-            if self.reply.is_closed() {
-                return None;
-            }
-            let work = self.work.take()?;
-            // A panic in one write must not end its lane, and with it every later write.
-            let outcome = AssertUnwindSafe(work(tx)).catch_unwind().await;
-            let outcome =
-                outcome.unwrap_or_else(|_| Err(Error::Corrupt("a write panicked".into())));
-            let (outcome, rows) = match outcome {
-                Ok((answer, rows)) => (Ok(answer), Some(rows)),
-                Err(error) => (Err(error), None),
-            };
-            self.outcome = Some(outcome);
-            rows
-        })
-    }
-
-    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>) {
-        let outcome = match (commit, self.outcome) {
-            // A write that failed by itself keeps its own error, whatever became of the group.
-            (_, Some(Err(error))) => Err(error),
-            (Ok(()), Some(Ok(value))) => Ok(value),
-            (Err(error), _) => Err(Error::Commit(error)),
-            (Ok(()), None) => Err(Error::Closed),
+        let claim = Claim::default();
+        let (lock, claimed) = (OwnerLock::of(owner), claim.clone());
+        let patient = self.writer.patient;
+        let job =
+            Box::new(Write { work: Some(work), mode, lock, claim, patient, outcome: None, reply });
+        let lane = self.writer.lane(owner);
+        let written = async {
+            lane.send(job).await.map_err(|_| Error::Closed)?;
+            answer.await.map_err(|_| Error::Closed)?
         };
-        // Nobody may wait for the answer any more; the write stands all the same.
-        drop(self.reply.send(outcome));
+        let Some(limit) = self.writer.begin_timeout else { return written.await };
+        tokio::pin!(written);
+        match tokio::time::timeout(limit, &mut written).await {
+            Ok(answer) => answer,
+            Err(_) if claimed.take() => Err(Error::NotBegun),
+            // The write has begun, so its answer follows.
+            Err(_) => written.await,
+        }
     }
 }
 
@@ -253,27 +219,30 @@ where
 #[derive(Clone)]
 pub(crate) struct Writer {
     lanes: Arc<[mpsc::Sender<Box<dyn Job>>]>,
+    /// How long a write waits until it is begun, if that is limited.
+    begin_timeout: Option<Duration>,
+    /// Whether a write that cannot be begun waits on.
+    patient: bool,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Writer {
     pub(crate) fn start(db: &Db, feeds: Arc<Feeds>) -> Self {
-        let lanes = match db {
-            Db::Lite(_) => 1,
-            Db::Pg(_) => PG_LANES,
+        let (lanes, begin_timeout) = match db {
+            Db::Lite(_) => (1, None),
+            Db::Pg(_) => (PG_LANES, Some(BEGIN_TIMEOUT)),
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let lanes = (0..lanes)
-            .map(|number| {
-                let (sender, jobs) = mpsc::channel(QUEUE);
-                let lane = Lane { number, db: db.clone(), feeds: feeds.clone(), tx: None };
-                tasks.spawn(lane.run(jobs, stop.clone()));
-                sender
-            })
-            .collect();
+        let lane = || {
+            let (sender, jobs) = mpsc::channel(QUEUE);
+            let (db, feeds, blocked) = (db.clone(), feeds.clone(), OwnerLocks::new());
+            tasks.spawn(Lane { db, feeds, tx: None, blocked }.run(jobs, stop.clone()));
+            sender
+        };
+        let lanes = (0..lanes).map(|_| lane()).collect();
         tasks.close();
-        Self { lanes, tasks, stop }
+        Self { lanes, begin_timeout, patient: false, tasks, stop }
     }
 
     fn lane(&self, owner: UserId) -> &mpsc::Sender<Box<dyn Job>> {
@@ -287,49 +256,52 @@ impl Writer {
     }
 }
 
+type Group = Vec<Box<dyn Job>>;
+
 /// Commits the writes of one queue, group by group, on one connection.
 struct Lane {
-    number: i32,
     db: Db,
     feeds: Arc<Feeds>,
     /// Reused by the next group, dropped after an error.
     tx: Option<Tx>,
+    /// Locks that the last group could not get. Their writes were set aside.
+    blocked: OwnerLocks,
 }
 
 impl Lane {
     async fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: CancellationToken) {
-        let mut group: Vec<Box<dyn Job>> = Vec::new();
-        loop {
-            tokio::select! {
-                biased;
-                got = jobs.recv_many(&mut group, GROUP) => if got == 0 { break },
-                () = stop.cancelled() => {
-                    // What was submitted before is finished; what comes later is refused.
-                    jobs.close();
-                    if jobs.recv_many(&mut group, GROUP).await == 0 { break }
-                }
-            }
-            let outcome = tokio::time::timeout(TIMEOUT, self.commit(&mut group)).await;
+        let (mut group, mut aside) = (Group::new(), Group::new());
+        while next_group(&mut group, &mut jobs, &stop).await {
+            let committed = self.commit(&mut group, &mut aside);
+            let outcome = tokio::time::timeout(TIMEOUT, committed).await;
             let outcome = outcome.unwrap_or_else(|_| {
                 let message = "the database does not answer";
                 Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, message)))
             });
-            let outcome = outcome.map_err(|error| {
+            if outcome.is_err() {
                 self.disconnect();
-                tracing::error!(%error, writes = group.len(), "a group of writes was not \
-                    committed");
+                // Nothing of these was done.
+                let waits = |job: &mut Box<dyn Job>| job.is_patient() && !job.is_claimed();
+                aside.extend(group.extract_if(.., waits));
+            }
+            let outcome = outcome.map_err(|error| {
+                if !group.is_empty() {
+                    tracing::error!(%error, writes = group.len(), "a group of writes was not \
+                        committed");
+                }
                 Arc::new(error)
             });
             for job in group.drain(..) {
                 job.settle(outcome.clone());
             }
+            group.append(&mut aside);
         }
     }
 
     /// Begins a transaction on the lane's connection or, if that was lost, on a new one.
-    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+    async fn begin(&mut self, locks: &OwnerLocks) -> Result<(), sqlx::Error> {
         if let Some(tx) = &mut self.tx {
-            match begin(tx, self.number).await {
+            match begin(tx, locks, &mut self.blocked).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     tracing::warn!(%error, "the writer lost its connection; connecting again");
@@ -338,12 +310,17 @@ impl Lane {
             self.disconnect();
         }
         let conn = self.db.connect().await?;
-        begin(self.tx.insert(Tx::new(conn)), self.number).await
+        begin(self.tx.insert(Tx::new(conn)), locks, &mut self.blocked).await
     }
 
-    /// Runs the group in one transaction. An error fails all of it.
-    async fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), sqlx::Error> {
-        self.begin().await?;
+    /// Runs the group in one transaction. An error fails all of it. Writes of owners whose lock is
+    /// held elsewhere are put into `aside`.
+    async fn commit(&mut self, group: &mut Group, aside: &mut Group) -> Result<(), sqlx::Error> {
+        let locks: OwnerLocks = group.iter().map(|job| job.lock()).collect();
+        self.begin(&locks).await?;
+        if !self.blocked.is_empty() {
+            aside.extend(group.extract_if(.., |job| self.blocked.contains(&job.lock())));
+        }
         let Some(tx) = &mut self.tx else { return Err(sqlx::Error::PoolClosed) };
         let committed = run_group(tx, group, self.feeds.node).await?;
         self.feeds.publish(&committed.events);
@@ -361,23 +338,44 @@ impl Lane {
     }
 }
 
-/// Begins a transaction and locks the lane on every node: all writes of one owner use the same
-/// lane, so two nodes never hold a row that the other waits for.
-async fn begin(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
+/// Waits for writes. `group` holds those that were set aside; they are tried again after a moment,
+/// or with the next writes. Returns whether there is anything to do.
+async fn next_group(
+    group: &mut Group,
+    jobs: &mut mpsc::Receiver<Box<dyn Job>>,
+    stop: &CancellationToken,
+) -> bool {
+    group.retain(|job| !job.is_claimed());
+    let again = !group.is_empty();
+    let received = tokio::select! {
+        biased;
+        received = jobs.recv_many(group, GROUP) => received,
+        () = stop.cancelled() => {
+            // What was submitted before is finished; what comes later is refused.
+            jobs.close();
+            jobs.recv_many(group, GROUP).await
+        }
+        () = tokio::time::sleep(RETRY), if again => return true,
+    };
+    if received == 0 && again {
+        tokio::time::sleep(RETRY).await;
+    }
+    received > 0 || again
+}
+
+/// Begins a transaction. On PostgreSQL it locks the owners of the group on every node, except those
+/// in `blocked`, which is updated.
+async fn begin(
+    tx: &mut Tx,
+    locks: &OwnerLocks,
+    blocked: &mut OwnerLocks,
+) -> Result<(), sqlx::Error> {
     tx.reset();
     match &mut tx.reader.conn {
         // IMMEDIATE, so that waiting for another process happens here and not in the middle.
         Conn::Lite(_) => tx.conn.run("BEGIN IMMEDIATE").await,
         Conn::Pg(conn) => {
-            // All statements are sent in one round trip. The time comes last, because it may take a
-            // while to get the lock.
-            let begin = format!(
-                "BEGIN; SELECT pg_advisory_xact_lock({LOCK_KEY}, {lane}); SELECT \
-                 clock_timestamp() AS time"
-            );
-            let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(&mut **conn).await?;
-            let time: DateTime<Utc> =
-                rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
+            let time = owner_locks::begin(conn, locks, blocked).await?;
             tx.clock = Some((time.trunc_subsecs(6), Instant::now()));
             Ok(())
         }

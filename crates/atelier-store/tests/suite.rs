@@ -36,7 +36,9 @@ async fn open(backend: Backend) -> Fixture {
     };
     let database_url = database.as_ref().map(Database::url);
     let store =
-        Store::open(&Settings { data: data.path().to_owned(), database_url }).await.unwrap();
+        Store::open(&Settings { data: data.path().to_owned(), database_url, ..Default::default() })
+            .await
+            .unwrap();
     Fixture { store, _data: data, _database: database }
 }
 
@@ -388,7 +390,11 @@ async fn closing_finishes_submitted_writes(#[values(Sqlite, Postgres)] backend: 
 async fn a_node_that_was_silent_itself_takes_no_leases_of_others() {
     let database = Database::create().await;
     let data = tempfile::tempdir().unwrap();
-    let settings = Settings { data: data.path().to_owned(), database_url: Some(database.url()) };
+    let settings = Settings {
+        data: data.path().to_owned(),
+        database_url: Some(database.url()),
+        ..Default::default()
+    };
     let first = Store::open(&settings).await.unwrap();
     let second = Store::open(&settings).await.unwrap();
     for store in [&first, &second] {

@@ -19,7 +19,7 @@ mod user;
 pub use events::{Events, SseEvent};
 pub use hostile::{Harm, Hostile};
 pub use model::{Asked, Reply, ScriptedModel};
-pub use postgres::Database;
+pub use postgres::{Database, PostgresServer};
 pub use qdrant::{Qdrant, qdrant_url};
 pub use s3::Bucket;
 pub use server::{Backend, Builder, Server, Sql};
@@ -55,6 +55,11 @@ pub(crate) fn service(variable: &str, what: &str) -> String {
     let written = std::fs::read_to_string(file).unwrap_or_default();
     let found = written.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("no {what} for tests: run `make services` first")).to_owned()
+}
+
+pub(crate) fn free_port() -> u16 {
+    use std::net::{Ipv4Addr, TcpListener};
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// An HTTP client for tests, without proxies and redirects.

@@ -1,8 +1,8 @@
 //! The real Qdrant that `make services` starts, and one for a single test that can be killed.
 
-use crate::{PATIENCE, service};
+use crate::{PATIENCE, free_port, service};
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::Ipv4Addr,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -88,8 +88,4 @@ fn launch(data: &TempDir, http: u16, grpc: u16) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{binary}: {error}"))
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -55,6 +55,15 @@ impl Builder {
         self
     }
 
+    /// Starts several nodes at the same time on one empty PostgreSQL database.
+    pub async fn start_nodes(self, count: usize) -> Vec<Server> {
+        let database = Arc::new(Database::create().await);
+        let (builder, data) =
+            (Arc::new(self.with("DATABASE_URL", database.url())), Arc::new(private_folder()));
+        let node = || Server::launch(builder.clone(), data.clone(), Some(database.clone()));
+        futures::future::join_all((0..count).map(|_| node())).await
+    }
+
     pub async fn start(mut self) -> Server {
         let database = match self.backend {
             Backend::Sqlite => None,
@@ -165,6 +174,21 @@ impl Server {
         self.process.wait().unwrap();
     }
 
+    /// Freezes the process: its connections stay open and it does nothing.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
     /// Kills the server and starts it again with the same data. The address changes.
     pub async fn restart(mut self) -> Self {
         self.kill();
@@ -198,8 +222,7 @@ impl Server {
 
     /// Asks the server to stop, as an operator does, and returns its exit status.
     pub async fn terminate(&mut self) -> std::process::ExitStatus {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("-TERM");
         crate::eventually("the server stops", async || self.process.try_wait().unwrap()).await
     }
 

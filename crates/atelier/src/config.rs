@@ -27,6 +27,9 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     /// `postgres://…` instead of the embedded database.
     pub(crate) database_url: Option<String>,
+    /// How many connections to PostgreSQL this node opens at most, 8 or more. All nodes together
+    /// need fewer than `max_connections` of the database server.
+    pub(crate) database_connections: u32,
     /// `http://…:6334` of a Qdrant server instead of the embedded index.
     pub(crate) qdrant_url: Option<String>,
     pub(crate) memory: atelier_memory::Settings,
@@ -79,6 +82,7 @@ impl Default for Config {
             data: dirs::data_dir().unwrap_or_default().join("atelier"),
             listen: "127.0.0.1:7420".into(),
             database_url: None,
+            database_connections: atelier_store::Settings::default().connections,
             qdrant_url: None,
             memory: atelier_memory::Settings::default(),
             object_store: None,
@@ -206,6 +210,11 @@ impl Config {
                  database)"
             );
         }
+        let least = atelier_store::Settings::MIN_CONNECTIONS;
+        anyhow::ensure!(
+            self.database_connections >= least,
+            "database_connections must be at least {least}"
+        );
         let mut names = HashSet::new();
         for agent in &self.starter_pack {
             agent.config.validate().with_context(|| format!("starter_pack: {}", agent.name))?;
@@ -236,7 +245,11 @@ impl Config {
     }
 
     pub(crate) fn store(&self) -> atelier_store::Settings {
-        atelier_store::Settings { data: self.data.clone(), database_url: self.database_url.clone() }
+        atelier_store::Settings {
+            data: self.data.clone(),
+            database_url: self.database_url.clone(),
+            connections: self.database_connections,
+        }
     }
 
     pub(crate) fn retention(&self) -> Retention {

@@ -311,6 +311,11 @@ async fn run_upkeep(app: App, config: Config) {
                 Ok(removed) => tracing::info!(removed, "removed expired sign-in sessions"),
                 Err(error) => tracing::warn!(%error, "cannot remove expired sign-in sessions"),
             }
+            match app.bus.sweep(Utc::now()).await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed expired tasks"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired tasks"),
+            }
             match app.gate.sweep(Utc::now()).await {
                 Ok(0) => {}
                 Ok(removed) => tracing::info!(removed, "removed expired tool calls"),

@@ -45,7 +45,9 @@ impl Gate {
     }
 
     async fn disconnect_silent_machines(&self) -> Result<()> {
-        for (owned, client) in self.store.silent_clients().await? {
+        // All at the same time, because the writes of one owner may have to wait.
+        let silent = self.store.silent_clients().await?;
+        let disconnect = silent.into_iter().map(|(owned, client)| async move {
             match self.client_left(&owned, client, Disconnect::LeaseExpired).await {
                 Ok(()) => {
                     tracing::info!(project = %owned.project, %client, "a machine has been silent \
@@ -56,7 +58,8 @@ impl Gate {
                 // The other silent machines are disconnected anyway.
                 Err(error) => tracing::warn!(%error, %client, "cannot disconnect a silent machine"),
             }
-        }
+        });
+        futures::future::join_all(disconnect).await;
         Ok(())
     }
 

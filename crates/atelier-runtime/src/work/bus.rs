@@ -2,7 +2,9 @@
 //!
 //! The queues are in the store. A wakeup says that a queue may have something to run. A check every
 //! second finds what a lost wakeup would have reported, interrupts tasks that were cancelled on
-//! another node, and fails tasks whose node died.
+//! another node, and fails tasks whose node died. The check only reads: what it has to write, tasks
+//! of their own write, because the writes of one owner may have to wait and the other owners must
+//! not wait with them.
 
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Error, Result};
@@ -15,7 +17,7 @@ use atelier_store::{
     AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease,
     UserMessage, Wakeup,
 };
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::{FutureExt, TryStreamExt, stream};
 use metrics::{counter, gauge};
 use serde::Serialize;
@@ -44,6 +46,9 @@ const CONCURRENT_CANCELS: usize = 64;
 pub struct Bus(Arc<Inner>);
 
 struct Inner {
+    /// For requests and checks. The services have a patient one, because a task that cannot write
+    /// for a moment should wait and not fail.
+    store: Store,
     services: AgentServices,
     /// One for each running task. At times a few more tasks are leased than there are slots; they
     /// wait for one.
@@ -53,6 +58,8 @@ struct Inner {
     polling: Mutex<HashMap<Uuid, bool>>,
     /// Whether tasks were left in a queue because this node had no capacity.
     left_work_behind: AtomicBool,
+    /// Tasks that are being marked as failed.
+    failing: Mutex<HashSet<TaskId>>,
     completions: CompletionSignals,
     tracker: TaskTracker,
     stop: CancellationToken,
@@ -81,13 +88,17 @@ struct RunningTask {
 }
 
 impl Bus {
-    pub fn new(services: AgentServices) -> Self {
+    pub fn new(mut services: AgentServices) -> Self {
+        let store = services.store.clone();
+        services.store = store.patient();
         Self(Arc::new(Inner {
+            store,
             slots: Semaphore::new(services.settings.max_running),
             services,
             running: Mutex::default(),
             polling: Mutex::default(),
             left_work_behind: AtomicBool::new(false),
+            failing: Mutex::default(),
             completions: CompletionSignals::default(),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -95,11 +106,15 @@ impl Bus {
     }
 
     fn store(&self) -> &Store {
-        &self.0.services.store
+        &self.0.store
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<TaskId, RunningTask>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failing(&self) -> MutexGuard<'_, HashSet<TaskId>> {
+        self.0.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This node, if it can run more tasks.
@@ -452,6 +467,14 @@ impl Bus {
         self.0.tracker.wait().await;
     }
 
+    /// Removes tasks that were kept long enough. Returns how many it removed.
+    pub async fn sweep(&self, now: DateTime<Utc>) -> Result<u64> {
+        let days = TimeDelta::try_days(self.0.services.settings.keep_days.into());
+        // A time too long to compute means that nothing is removed.
+        let before = days.and_then(|days| now.checked_sub_signed(days));
+        Ok(self.store().sweep_tasks(before.unwrap_or(DateTime::UNIX_EPOCH)).await?)
+    }
+
     /// Interrupts a task that another node has ended.
     async fn interrupt_if_lost(&self, id: TaskId) {
         if self.running().contains_key(&id) && matches!(self.store().runs_task(id).await, Ok(false))
@@ -461,9 +484,21 @@ impl Bus {
     }
 
     async fn check_tasks(&self, suspected: &mut HashSet<TaskId>) -> Result<()> {
-        let lost = self.store().recover_tasks().await?;
-        if lost > 0 {
-            tracing::warn!(tasks = lost, "marked the tasks of a dead node as failed");
+        // Looking for work comes first: nothing else may delay it.
+        self.poll_waiting_queues().await;
+        for lost in self.store().lost_tasks().await? {
+            let (bus, id) = (self.clone(), lost.id);
+            self.fail_in_background(id, async move {
+                match bus.store().fail_lost_task(lost).await {
+                    Ok(true) => {
+                        tracing::warn!(task = %id, "marked a task of a dead node as failed");
+                    }
+                    Ok(false) | Err(StoreError::NotFound) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, task = %id, "cannot mark a task as failed");
+                    }
+                }
+            });
         }
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
         let held: HashSet<TaskId> = self.store().leased_tasks().await?.into_iter().collect();
@@ -472,12 +507,24 @@ impl Bus {
         }
         for id in orphans(&held, &running, suspected) {
             if !self.running().contains_key(&id) {
-                self.fail_crashed_task(id).await;
+                let bus = self.clone();
+                self.fail_in_background(id, async move { bus.fail_crashed_task(id).await });
             }
         }
         gauge!("atelier_running_tasks").set(running.len() as f64);
-        self.poll_waiting_queues().await;
         Ok(())
+    }
+
+    /// Marks a task as failed without waiting for it. The next check tries again if that fails.
+    fn fail_in_background(&self, id: TaskId, fail: impl Future<Output = ()> + Send + 'static) {
+        if !self.failing().insert(id) {
+            return;
+        }
+        let bus = self.clone();
+        self.0.tracker.spawn(async move {
+            fail.await;
+            bus.failing().remove(&id);
+        });
     }
 }
 

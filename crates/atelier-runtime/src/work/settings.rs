@@ -16,6 +16,8 @@ pub struct WorkSettings {
     /// The verdict for changes of a conversation's own files. Nobody is asked about them, so
     /// everything above LOW is refused.
     pub own_files: Verdict,
+    /// How many days tasks and plans are kept after they have ended. Messages stay.
+    pub keep_days: u32,
     /// What a task may use, unless its project or agent allows less.
     pub limits: TaskLimits,
 }
@@ -27,6 +29,7 @@ impl Default for WorkSettings {
             max_running: 512,
             history: 40,
             own_files: Verdict::Low,
+            keep_days: 90,
             limits: TaskLimits {
                 max_steps: Some(50),
                 max_seconds: Some(1800),

@@ -30,7 +30,8 @@ impl Fixture {
             Backend::Postgres => Some(Database::create().await),
         };
         let database_url = database.as_ref().map(Database::url);
-        let settings = Settings { data: data.path().to_owned(), database_url };
+        let settings =
+            Settings { data: data.path().to_owned(), database_url, ..Default::default() };
         let store = Store::open(&settings).await.expect("a store");
         let (owner, tenant) = (UserId(Uuid::now_v7()), "acme".parse().expect("a tenant"));
         store.ensure_user(owner, &tenant).await.expect("a user");

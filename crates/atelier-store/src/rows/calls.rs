@@ -21,8 +21,8 @@ fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
 }
 
 /// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks
-/// the rows, although the owner's lane is locked too, so that correctness does not depend on how
-/// lanes are assigned.
+/// the rows, although their owner is locked too, so that correctness does not depend on how owners
+/// are locked.
 pub(crate) async fn lock_calls(
     conn: &mut Conn,
     calls: &[(ProjectId, CallId)],

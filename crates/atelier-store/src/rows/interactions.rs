@@ -202,7 +202,7 @@ pub(crate) async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Resu
                     .push_bind_unseparated(terms.to_vec())
                     .push_unseparated(")");
             });
-            insert.build().execute(&mut **conn).await?;
+            insert.build().execute(&mut *conn).await?;
         }
     }
     Ok(())

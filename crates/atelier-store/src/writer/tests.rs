@@ -13,7 +13,19 @@ fn job(
     work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<((), PendingRows)>> + Send + 'static,
 ) -> Submitted {
     let (reply, answer) = oneshot::channel();
-    (Box::new(Write { work: Some(work), mode, outcome: None, reply }), answer)
+    let (lock, claim) = (OwnerLock::of(UserId(Uuid::nil())), Claim::default());
+    (
+        Box::new(Write {
+            work: Some(work),
+            mode,
+            lock,
+            claim,
+            patient: false,
+            outcome: None,
+            reply,
+        }),
+        answer,
+    )
 }
 
 const DEFERRED: WriteMode = WriteMode::Deferred(None);
@@ -49,11 +61,12 @@ fn fails(mode: WriteMode) -> Submitted {
 /// Runs a group and returns how many audit rows are in the database.
 async fn audit_rows(group: Vec<Submitted>) -> usize {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { data: folder.path().into(), database_url: None };
+    let settings =
+        Settings { data: folder.path().into(), database_url: None, ..Default::default() };
     let store = Store::open(&settings).await.unwrap();
     let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
     let mut tx = Tx::new(store.db.connect().await.unwrap());
-    begin(&mut tx, 0).await.unwrap();
+    begin(&mut tx, &OwnerLocks::new(), &mut OwnerLocks::new()).await.unwrap();
     run_group(&mut tx, &mut group, NodeId(Uuid::nil())).await.unwrap();
     let owned = Owned::from_row((PROJECT.0, Uuid::nil(), "acme".into())).unwrap();
     store.audit(&owned, 10, 0).await.unwrap().0.len()

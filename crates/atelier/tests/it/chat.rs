@@ -21,6 +21,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 /// A project with a conversation.
+#[derive(Clone)]
 pub(crate) struct Chat {
     pub(crate) desk: Desk,
     session: String,
@@ -28,10 +29,10 @@ pub(crate) struct Chat {
 
 impl Chat {
     pub(crate) async fn new(server: &Server, name: &str) -> Self {
-        Self::at(Desk::new(server.user(name)).await).await
+        Self::of(Desk::new(server.user(name)).await).await
     }
 
-    async fn at(desk: Desk) -> Self {
+    pub(crate) async fn of(desk: Desk) -> Self {
         let session = desk.post("chat/sessions/", json!({})).await.expect(201);
         Self { session: session["id"].as_str().unwrap().to_owned(), desk }
     }
@@ -42,10 +43,16 @@ impl Chat {
         let new = json!({"name": "sheets", "workspace": "conversation"});
         let project = user.post("/my/projects", new).await.expect(201);
         let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
-        Self::at(Desk { user, project, name: "sheets".into() }).await
+        Self::of(Desk { user, project, name: "sheets".into() }).await
     }
 
-    async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
+    /// The same conversation at another server.
+    pub(crate) fn at(&self, server: &Server) -> Self {
+        let desk = Desk { user: self.desk.user.at(server), ..self.desk.clone() };
+        Self { desk, session: self.session.clone() }
+    }
+
+    pub(crate) async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
         let body = json!({"content": content, "target_agent": agent});
         self.desk.post(&format!("chat/{}/message/", self.session), body).await
     }
@@ -55,7 +62,7 @@ impl Chat {
     }
 
     /// Sends a message and waits for the answer.
-    async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
+    pub(crate) async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
         let path = format!("{}/chat/{}/message", self.desk.project, self.session);
         let request = self.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
         let answer =
@@ -73,7 +80,7 @@ impl Chat {
         self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
     }
 
-    async fn messages(&self) -> Vec<Value> {
+    pub(crate) async fn messages(&self) -> Vec<Value> {
         let list = self.get(&format!("chat/sessions/{}/messages/", self.session)).await;
         list["messages"].as_array().unwrap().clone()
     }

@@ -56,7 +56,7 @@ async fn agent_works_on_the_files_of_its_conversation(
         .await
         .expect(201);
     let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
-    let chat = Chat::at(Desk { user, project, name: "sheets".into() }).await;
+    let chat = Chat::of(Desk { user, project, name: "sheets".into() }).await;
     let form = reqwest::multipart::Form::new()
         .part("file", reqwest::multipart::Part::bytes(&b"1,2"[..]).file_name("my data.csv"))
         .text("path", "data.csv");

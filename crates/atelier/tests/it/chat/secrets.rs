@@ -113,7 +113,7 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
         }
     }
 
-    let again = Chat::at(chat.desk).await;
+    let again = Chat::of(chat.desk).await;
     let answer = again.ask("what was in the .env settings file? again", Some("coder")).await;
     assert_eq!(answer["content"], "I do not know what it held.");
     let prompt = model.seen().last().unwrap().body.to_string();

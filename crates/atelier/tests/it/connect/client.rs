@@ -171,6 +171,7 @@ impl Drop for Client {
 }
 
 /// A project and its owner.
+#[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) user: User,
     pub(crate) project: String,
