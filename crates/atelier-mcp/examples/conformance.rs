@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use atelier_mcp::hosts::AllowedHosts;
 use atelier_mcp::http::{self, Settings};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock,
@@ -286,7 +287,7 @@ async fn main() -> std::io::Result<()> {
     println!("http://{}/mcp", listener.local_addr()?);
     let fixture = Fixture { tools_changed: broadcast::Sender::new(16) };
     let settings = Settings {
-        allowed_hosts: Vec::new(),
+        allowed_hosts: AllowedHosts::loopback(),
         allowed_origins: Vec::new(),
         token: None,
         max_body: 4 << 20,

@@ -10,8 +10,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE,
+};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::serve::ListenerExt;
@@ -26,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::handles::{HandleShares, LimitedListener};
+use crate::hosts::{AllowedHosts, LOOPBACK};
 use crate::jsonrpc;
 use crate::server::{NAME, VERSION};
 
@@ -34,9 +38,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Host names of this server, in addition to loopback names. An empty text or `*` allows any
-    /// name.
-    pub allowed_hosts: Vec<String>,
+    /// Host names that requests may be addressed to.
+    pub allowed_hosts: AllowedHosts,
     /// Web origins that may call the server, in addition to loopback origins.
     pub allowed_origins: Vec<String>,
     /// The bearer token that callers must send.
@@ -117,6 +120,7 @@ pub(crate) struct HttpService<H> {
     requests: StreamableHttpService<H, LocalSessionManager>,
     /// Tool calls whose answers are not completely sent yet.
     calls: TaskTracker,
+    allowed_hosts: AllowedHosts,
     token: Option<String>,
     max_body: usize,
 }
@@ -156,17 +160,41 @@ impl<H: ServerHandler> HttpService<H> {
                 None,
             ),
             calls: TaskTracker::new(),
+            allowed_hosts: settings.allowed_hosts,
             token: settings.token,
             max_body: settings.max_body,
         }
     }
 
-    pub(crate) async fn handle(&self, request: Request) -> Response {
+    pub(crate) async fn handle(&self, mut request: Request) -> Response {
         if !self.is_allowed(request.headers()) {
             let challenge = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
             return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed")
                 .into_response();
         }
+        if let Some(host) = requested_host(request.uri(), request.headers()) {
+            if let Err(reason) = self.allowed_hosts.check(&host) {
+                return (StatusCode::FORBIDDEN, reason).into_response();
+            }
+            // A page that a Service serves may call that Service, whatever its name is.
+            let origin = request.headers().get(ORIGIN).and_then(origin_host);
+            if self.allowed_hosts.is_service(host.host()) && origin == Some(host) {
+                request.headers_mut().remove(ORIGIN);
+            }
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        let response = self.answer(request).await;
+        if let (StatusCode::FORBIDDEN, Some(origin)) = (response.status(), origin) {
+            tracing::info!(
+                ?origin,
+                "refused a request of this web origin; --allowed-origin or \
+                 ATELIER_MCP_ALLOWED_ORIGINS allows it"
+            );
+        }
+        response
+    }
+
+    async fn answer(&self, request: Request) -> Response {
         if request.method() != Method::POST {
             return self.sessions.handle(request).await.map(Body::new);
         }
@@ -260,18 +288,27 @@ async fn received(body: Body, limit: usize) -> Result<Bytes, Response> {
 const JSON: &[u8] = b"application/json";
 
 fn config(settings: &Settings, stop: &CancellationToken) -> StreamableHttpServerConfig {
-    let loopback = ["localhost", "127.0.0.1", "[::1]"];
-    let origins = loopback.iter().map(|host| format!("http://{host}:*"));
-    let config = StreamableHttpServerConfig::default()
+    let origins = LOOPBACK.iter().map(|host| format!("http://{host}:*"));
+    StreamableHttpServerConfig::default()
         .with_cancellation_token(stop.clone())
         .with_max_request_body_bytes(settings.max_body)
         .with_allowed_origins(origins.chain(settings.allowed_origins.iter().cloned()))
-        .enforce_origin_validation();
-    if settings.allowed_hosts.iter().any(|host| host.is_empty() || host == "*") {
-        return config.disable_allowed_hosts();
+        .enforce_origin_validation()
+        // `HttpService` checks the host, because the SDK compares with a fixed list.
+        .disable_allowed_hosts()
+}
+
+/// The host that a request is addressed to. The SDK refuses a request if this is missing or invalid.
+fn requested_host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    match headers.get(HOST) {
+        Some(host) => host.to_str().ok()?.parse().ok(),
+        None => uri.authority().cloned(),
     }
-    let hosts = loopback.iter().map(ToString::to_string);
-    config.with_allowed_hosts(hosts.chain(settings.allowed_hosts.iter().cloned()))
+}
+
+/// The host of an `Origin` header with the scheme http.
+fn origin_host(origin: &HeaderValue) -> Option<Authority> {
+    origin.to_str().ok()?.strip_prefix("http://")?.parse().ok()
 }
 
 /// Whether the `Accept` header names a type. A missing header accepts every type.

@@ -8,8 +8,10 @@
 //! [`run_single_call`] runs one of the workspace's tools in a directory that exists only for the
 //! call.
 
+mod call_log;
 mod extra;
 mod handles;
+pub mod hosts;
 pub mod http;
 mod jsonrpc;
 mod list;

@@ -16,6 +16,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::call_log::CallLog;
 use crate::notify::{Changes, Session, log_failure, notify_subscriber};
 use crate::served::ServedWorkspace;
 use crate::{jsonrpc, listing, reply, resources, tools, uri};
@@ -173,11 +174,13 @@ impl ServerHandler for WorkspaceServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name;
-        if !self.tools.iter().any(|tool| tool.name == name) {
-            return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None));
-        }
         let arguments = request.arguments.unwrap_or_default();
         let tool = self.served.settings().table().get(&name);
+        let log = CallLog::begin(&name, tool, &arguments);
+        if !self.tools.iter().any(|tool| tool.name == name) {
+            log.failed();
+            return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None));
+        }
         let walks = tool.and_then(|tool| tool.mcp.as_ref()).is_some_and(|form| form.walks);
         // Only tools that walk can be cancelled. The others share one signal, which is never given.
         let cancel = if walks { new_cancel()? } else { self.served.never_cancelled().clone() };
@@ -193,14 +196,18 @@ impl ServerHandler for WorkspaceServer {
             }
         };
         let result = tokio::select! {
-            result = &mut work => result?,
+            result = &mut work => result,
             () = context.ct.cancelled(), if walks => {
                 cancel.cancel();
-                work.await?
+                work.await
             }
             never = report => match never {},
         };
-        Ok(result.into())
+        match &result {
+            Ok(result) => log.end(result),
+            Err(_) => log.failed(),
+        }
+        Ok(result?.into())
     }
 
     async fn list_resources(

@@ -168,7 +168,9 @@ impl Lines {
                 misread.map_or(Ok(Some(message)), |answer| Err(Box::new(answer)))
             }
             Err(problem) => {
-                tracing::debug!(%problem, "cannot parse a message");
+                // The problem's text may quote the message, so only its place is logged.
+                let column = problem.column();
+                tracing::debug!(column, "cannot parse a message");
                 jsonrpc::answer(line, &problem).map_or(Ok(None), |answer| Err(Box::new(answer)))
             }
         }

@@ -15,6 +15,7 @@ use atelier_core::tools::{
     CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, ToolDef, ToolTable,
 };
 use atelier_executor::{Approval, Cancel, Error, Functions, Options, Part, Run, Tools, Workspace};
+use atelier_mcp::hosts::AllowedHosts;
 use atelier_mcp::{ServedWorkspace, Settings, WorkspaceServer, http};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -166,7 +167,7 @@ async fn a_defined_tool_is_listed_and_called_over_mcp() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let settings = http::Settings {
-        allowed_hosts: vec!["*".to_owned()],
+        allowed_hosts: AllowedHosts::any(),
         allowed_origins: Vec::new(),
         token: None,
         max_body: 1 << 20,

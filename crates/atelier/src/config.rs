@@ -23,6 +23,9 @@ const FILE: &str = "atelier.toml";
 pub(crate) struct Config {
     /// The folder for everything that is not configured to be elsewhere.
     pub(crate) data: PathBuf,
+    /// The folder with `secret.key` and `models.key`, which all nodes must share, such as a mounted
+    /// secret. The default is the data folder.
+    pub(crate) keys: Option<PathBuf>,
     /// The address to serve on.
     pub(crate) listen: String,
     /// `postgres://…` instead of the embedded database.
@@ -80,6 +83,7 @@ impl Default for Config {
         let runtime = atelier_runtime::Settings::default();
         Self {
             data: dirs::data_dir().unwrap_or_default().join("atelier"),
+            keys: None,
             listen: "127.0.0.1:7420".into(),
             database_url: None,
             database_connections: atelier_store::Settings::default().connections,
@@ -198,6 +202,7 @@ impl Config {
                  index)"
             );
         }
+        self.keys = self.keys.take().filter(|folder| !folder.as_os_str().is_empty());
         if self.object_store.as_deref() == Some("") {
             self.object_store = None;
         }
@@ -242,6 +247,11 @@ impl Config {
         anyhow::ensure!(spaces.max_active > 0, "worker_space.max_active must not be 0");
         anyhow::ensure!(spaces.agent_cache > 0, "worker_space.agent_cache must not be 0");
         Ok(())
+    }
+
+    /// The folder with the keys that all nodes share.
+    pub(crate) fn keys(&self) -> &Path {
+        self.keys.as_deref().unwrap_or(&self.data)
     }
 
     pub(crate) fn store(&self) -> atelier_store::Settings {

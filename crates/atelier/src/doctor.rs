@@ -63,7 +63,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         Finding { what: "configuration", outcome: Ok("valid".into()) },
         Finding { what: "data folder", outcome: data_folder(&config.data) },
-        Finding { what: "secret", outcome: secret(&config.data) },
+        Finding { what: "secret", outcome: secret(config) },
         Finding { what: "database", outcome: database(config).await },
         Finding { what: "object store", outcome: object_store(config).await },
         Finding { what: "models", outcome: models(config) },
@@ -118,12 +118,12 @@ fn data_folder(data: &Path) -> Result<String, Defect> {
     Ok(format!("{path} is writable"))
 }
 
-fn secret(data: &Path) -> Result<String, Defect> {
-    let path = data.join("secret.key");
+fn secret(config: &Config) -> Result<String, Defect> {
+    let path = config.keys().join("secret.key");
     if !path.exists() {
         return Ok("will be created at the first start".into());
     }
-    LocalKey::open(data).map_err(|error| {
+    LocalKey::open(config.keys()).map_err(|error| {
         defect(
             error,
             "restore the file from a backup, or remove it: all tokens become invalid then",
@@ -132,8 +132,10 @@ fn secret(data: &Path) -> Result<String, Defect> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
+        // A mounted secret belongs to root, and its reader is in its group.
+        let others = if config.keys.is_some() { 0o007 } else { 0o077 };
         let open =
-            std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
+            std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & others != 0);
         if open {
             let path = path.display();
             return Err(defect(
@@ -142,7 +144,7 @@ fn secret(data: &Path) -> Result<String, Defect> {
             ));
         }
     }
-    Ok("present, readable by its owner only".into())
+    Ok("present, other users cannot read it".into())
 }
 
 async fn database(config: &Config) -> Result<String, Defect> {

@@ -2,6 +2,7 @@
 
 use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
+use atelier_mcp::hosts::{AllowedHosts, ServiceNames};
 use atelier_mcp::http::{self, Lifetime};
 use atelier_mcp::{ServedWorkspace, Settings, WorkspaceServer, stdio};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -31,7 +32,8 @@ pub(crate) struct Args {
     /// The name of the folder in messages and absolute paths
     #[arg(long, value_name = "NAME", default_value = "/workspace")]
     root_name: String,
-    /// Another host name that requests may use; `*` for any (repeatable)
+    /// Another host name that requests may use; `*` for any (repeatable). On an address that other
+    /// machines can reach, names of Kubernetes Services and names without dots need no permission
     #[arg(long, value_name = "NAME", env = "ATELIER_MCP_ALLOWED_HOSTS", value_delimiter = ',')]
     allowed_host: Vec<String>,
     /// A web origin that may call the server, such as https://app.example:443 (repeatable)
@@ -95,11 +97,17 @@ async fn over_http(
     max_body: usize,
 ) -> Result<()> {
     let listener =
-        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        TcpListener::bind(address).await.map_err(|error| cannot_listen(address, error))?;
     let bound = listener.local_addr()?;
-    let mut allowed_hosts = args.allowed_host;
+    let mut allowed_hosts =
+        AllowedHosts::loopback().with(args.allowed_host.iter().map(String::as_str));
     if !bound.ip().is_unspecified() {
-        allowed_hosts.push(bound.ip().to_string());
+        allowed_hosts = allowed_hosts.with([bound.ip().to_string().as_str()]);
+    }
+    if !bound.ip().is_loopback() {
+        // A machine without this file is in no cluster.
+        let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        allowed_hosts = allowed_hosts.with_services(ServiceNames::from_resolv_conf(&resolv_conf));
     }
     let settings = http::Settings {
         allowed_hosts,
@@ -120,6 +128,17 @@ async fn over_http(
         Lifetime::Request => WorkspaceServer::stateless(workspace.clone()),
     };
     http::serve(listener, make, settings, stop).await.context("serving failed")
+}
+
+fn cannot_listen(address: &str, error: std::io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        // The usual cause is a port below 1024 in a container that does not run as root.
+        std::io::ErrorKind::PermissionDenied => {
+            ": set the sysctl net.ipv4.ip_unprivileged_port_start=0, or choose a port from 1024 on"
+        }
+        _ => "",
+    };
+    anyhow::Error::new(error).context(format!("cannot listen on {address}{hint}"))
 }
 
 /// A token that is cancelled by SIGTERM or Ctrl-C.

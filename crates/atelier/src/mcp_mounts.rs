@@ -1,6 +1,6 @@
 //! What all MCP mounts of `atelier serve` have in common.
 
-use atelier_mcp::{Mount, MountInfo, RunTool, http::Settings};
+use atelier_mcp::{Mount, MountInfo, RunTool, hosts::AllowedHosts, http::Settings};
 use atelier_server::McpHandler;
 use moka::future::Cache;
 use std::{hash::Hash, sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ impl Mounts {
         let settings = Settings {
             // Any host name is allowed, because a page that was redirected here by DNS rebinding
             // has no token.
-            allowed_hosts: vec!["*".to_owned()],
+            allowed_hosts: AllowedHosts::any(),
             allowed_origins: vec![self.url.clone()],
             token: None,
             max_body: self.max_body,

@@ -170,11 +170,11 @@ async fn build_app(
 ) -> Result<App> {
     let store = Store::open(&config.store()).await?;
     store.register_node().await?;
-    let secret_error = || format!("cannot use the secret in {}", config.data.display());
-    let key = LocalKey::open(&config.data).with_context(secret_error)?;
+    let secret_error = || format!("cannot use the secret in {}", config.keys().display());
+    let key = LocalKey::open(config.keys()).with_context(secret_error)?;
     let models = Models::new(&config.models, &config.providers)
         .context("cannot use the configured models")?;
-    let model_keys = ModelKeys::open(store.clone(), &config.data).with_context(secret_error)?;
+    let model_keys = ModelKeys::open(store.clone(), config.keys()).with_context(secret_error)?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let files = Files::open(
         config.files.clone(),

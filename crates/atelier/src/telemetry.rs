@@ -59,9 +59,11 @@ fn begin(
     let level = if level == "warning" { "warn" } else { level };
     // A single unknown word would count as the name of a module and turn off everything else.
     let words = |level: &str| level.contains(['=', ',']) || level.parse::<LevelFilter>().is_ok();
-    // async_openai logs responses of providers unchanged, and they may contain a key.
-    let filter =
-        EnvFilter::try_new(format!("{level},async_openai=off")).ok().filter(|_| words(level));
+    // async_openai logs responses of providers unchanged, and they may contain a key. rmcp logs
+    // messages with the contents of files from `debug` on.
+    let filter = EnvFilter::try_new(format!("rmcp=info,{level},async_openai=off"))
+        .ok()
+        .filter(|_| words(level));
     let filter = filter.with_context(|| {
         format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)")
     })?;

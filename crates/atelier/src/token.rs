@@ -43,15 +43,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let config = Config::load(args.flags.config.as_deref(), &args.flags)?;
     crate::serve::create_private(&config.data)?;
     // A server with another data folder refuses the token, which would be hard to understand.
-    if !LocalKey::exists(&config.data) {
-        let data = config.data.display();
+    if !LocalKey::exists(config.keys()) {
+        let data = config.keys().display();
         eprintln!(
-            "there was no secret in {data}, so a new one was created; only a server with this \
-             data folder accepts the token"
+            "there was no secret in {data}, so a new one was created; only a server that \
+             uses this folder accepts the token"
         );
     }
-    let key = LocalKey::open(&config.data)
-        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let key = LocalKey::open(config.keys())
+        .with_context(|| format!("cannot use the secret in {}", config.keys().display()))?;
     let user = user_id(&args.tenant, &args.user);
     let new = NewToken {
         user,

@@ -191,6 +191,26 @@ async fn token_command_needs_no_server_and_keeps_user_ids() {
     }
 }
 
+/// Nodes get their shared keys from one folder, such as a mounted secret that they cannot write.
+#[tokio::test]
+async fn nodes_share_the_keys_of_one_folder() {
+    let keys = tempfile::tempdir().unwrap();
+    for name in ["secret.key", "models.key"] {
+        std::fs::write(keys.path().join(name), [7; 32]).unwrap();
+    }
+    let node = || build(Sqlite).with("KEYS", keys.path().display()).start();
+    let (first, second) = (node().await, node().await);
+    let ann = first.user("ann");
+    assert_eq!(second.bearer(&ann.token).get("/auth/limits").await.status, 200);
+    for name in ["secret.key", "models.key"] {
+        assert!(!first.data().join(name).exists(), "{name} is in the folder of the keys only");
+    }
+    let mode = std::fs::Permissions::from_mode(0o440);
+    std::fs::set_permissions(keys.path().join("secret.key"), mode).unwrap();
+    let examined = first.command(&["doctor"]);
+    assert!(!String::from_utf8_lossy(&examined.stdout).contains("other users can read"));
+}
+
 /// Flags override the environment, which overrides the file, which overrides defaults; secrets are
 /// masked.
 #[tokio::test]
