@@ -1,6 +1,7 @@
 import type { ProjectSection } from "./projects/sections";
 
 export type Route =
+  | { page: "home" }
   | { page: "approvals"; tool: string | null }
   | { page: "projects"; dialog: "new" | null }
   | { page: "project"; project: string; dialog: ProjectDialog }
@@ -8,6 +9,7 @@ export type Route =
   | { page: "files"; project: string; conversation: string | null }
   | { page: "memory"; project: string; agent: string | null }
   | { page: "decisions"; project: string }
+  | { page: "internals"; project: string }
   | { page: "overview" }
   | { page: "activity" }
   | { page: "account" }
@@ -20,7 +22,7 @@ function parse(hash: string): Route {
   const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean);
   const [head, second] = parts;
   // A sign-in link opens the first page; `takeSignInCode` removes its code from the address.
-  if (!head || head.startsWith("sign-in=")) return { page: "projects", dialog: null };
+  if (!head || head.startsWith("sign-in=")) return { page: "home" };
   if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
   if (head === "overview" && parts.length === 1) return { page: "overview" };
   if (head === "account" && parts.length === 1) return { page: "account" };
@@ -42,6 +44,7 @@ function parseProject(project: string, rest: string[]): Route {
   if (part === "settings" && !thing)
     return { page: "project", project, dialog: { kind: "settings" } };
   if (part === "decisions" && !thing) return { page: "decisions", project };
+  if (part === "server" && !thing) return { page: "internals", project };
   if (part !== "agents" || !thing) return { page: "not_found" };
   return {
     page: "project",
@@ -68,6 +71,7 @@ export const router = {
 };
 
 export const link = {
+  home: () => "#/",
   approvals: () => "#/approvals",
   approval: (tool: string) => `#/approvals/${tool}`,
   projects: () => "#/projects",

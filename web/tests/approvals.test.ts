@@ -194,7 +194,7 @@ test("several approvals are decided at once, and every browser is updated", asyn
   await boxes.nth(0).click();
   await boxes.nth(2).click({ modifiers: ["Shift"] });
   await tab.page.getByText("3 selected").waitFor();
-  await tab.page.getByRole("button", { name: "Approve 3" }).click();
+  await tab.page.getByRole("button", { name: "Approve all 3" }).click();
   for (const call of calls) await shop.waitForStatus(call, "completed");
   assert.equal(folder.read("b.txt"), "b\n");
   await waitForCount(tab.page, 0);

@@ -196,7 +196,7 @@ test("a chat follows new messages, keeps the position of a user who scrolled up,
   await tab.close();
 
   const phone = await browser.open(ann, `#/projects/${shop.id}/chat`, { size: PHONE });
-  const sendButton = phone.page.getByRole("button", { name: "Send" });
+  const sendButton = phone.page.getByRole("button", { name: "Send", exact: true });
   await sendButton.waitFor();
   await phone.page.getByRole("article").first().waitFor({ state: "attached" });
   const box = await sendButton.boundingBox();

@@ -55,6 +55,11 @@ test("memory is searched, counted, pruned after a preview, exported and imported
   assert.equal(await page.locator(".limit strong").innerText(), "4");
   assert.match(await page.locator("main dl").first().innerText(), /Success rate\s+75 %/);
   await page.getByRole("img", { name: /periods, at most 1 per period/ }).waitFor();
+  // Before the first search, the newest memories are shown, newest first.
+  const newest = page.getByRole("list", { name: "Newest memories" });
+  await newest.getByText("git status showed three changed files").waitFor();
+  assert.match(await newest.getByRole("listitem").first().innerText(), /git status/);
+  assert.equal(await newest.getByRole("listitem").count(), 4);
 
   const query = page.getByRole("searchbox", { name: "Search this agent’s memory" });
   const results = page.getByRole("list", { name: "Results, best first" });
@@ -111,6 +116,7 @@ test("memory on a phone", async () => {
     scheme: "dark",
   });
   await tab.page.getByText("of 1,000,000 interactions").waitFor();
+  await tab.page.getByText("This agent remembers nothing yet").waitFor();
   assert.equal(await tab.page.evaluate(() => document.documentElement.scrollWidth), PHONE.width);
   await tab.assertAccessible("memory on a phone, dark");
   await tab.close();

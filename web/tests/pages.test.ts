@@ -14,6 +14,7 @@ before(async () => {
 });
 
 const pages = () => [
+  "#/",
   "#/approvals",
   "#/projects",
   "#/projects/new",
@@ -24,6 +25,7 @@ const pages = () => [
   `#/projects/${shop.id}/files`,
   `#/projects/${shop.id}/memory`,
   `#/projects/${shop.id}/decisions`,
+  `#/projects/${shop.id}/server`,
   "#/activity",
   "#/account",
   "#/overview",
@@ -97,7 +99,7 @@ test("the first load is small, fast and contacts no other host", async () => {
   const load = async () => {
     await page.goto("about:blank");
     await page.goto(server.url);
-    await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+    await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
     await page.getByRole("link", { name: /shop/ }).first().waitFor();
     return page.evaluate(() => performance.now());
   };

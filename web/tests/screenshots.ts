@@ -106,6 +106,12 @@ try {
   await tab.goto(`#/projects/${project.id}`);
   await tab.page.getByRole("heading", { name: "Connected machines" }).waitFor();
   await picture(tab, "project");
+  await tab.goto(`#/projects/${project.id}/server`);
+  await tab.page.getByRole("heading", { name: "Worker space" }).waitFor();
+  await picture(tab, "project-server");
+  await tab.goto("#/");
+  await tab.page.getByRole("list", { name: "Waiting for you" }).waitFor();
+  await picture(tab, "home");
   await tab.goto("#/activity");
   await picture(tab, "activity");
   await tab.close();

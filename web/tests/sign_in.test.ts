@@ -16,7 +16,7 @@ test("the printed link signs in once and is removed from the address", async () 
   assert.ok(link, server.output);
   const owner = server.user("owner");
   const tab = await browser.open(owner, new URL(link).hash, { signedIn: false });
-  await tab.page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await tab.page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   assert.ok(!tab.page.url().includes("sign-in"));
 
   const late = await browser.open(owner, new URL(link).hash, { signedIn: false });
@@ -33,9 +33,9 @@ test("a pasted token survives a reload and is revoked by signing out", async () 
   const { page } = tab;
   await page.getByLabel("Sign-in link, code or token").fill(user.token);
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   await page.reload();
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   assert.deepEqual(
     await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes("token"))),
     [],
@@ -104,13 +104,13 @@ test("a gateway error does not sign the user out", async () => {
   const tab = await browser.open(user);
   tab.allowed.push(/502/);
   const { page } = tab;
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   await page.route("**/auth/me", (route) => route.fulfill({ status: 502, body: "Bad Gateway" }));
   await page.reload();
   await page.getByText("The server is not responding.").waitFor();
   await page.unroute("**/auth/me");
   await page.getByRole("button", { name: "Try again" }).click();
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   await tab.close();
 });
 
@@ -182,7 +182,7 @@ test("the identity provider signs in, and only the tab that started it", async (
   const tab = await browser.open({ server: ssoServer, token: "" }, "", { signedIn: false });
   const { page } = tab;
   await page.getByRole("button", { name: "Sign in with your organisation" }).click();
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
   assert.ok(!page.url().includes("code="), page.url());
   const me = await page.evaluate(async () => {
     const token = sessionStorage.getItem("atelier.token");

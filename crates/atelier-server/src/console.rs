@@ -21,7 +21,8 @@ const NOT_BUILT: &str = include_str!("not_built.html");
 /// fetched.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; \
-                      frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+                      manifest-src 'self'; frame-src blob:; frame-ancestors 'none'; \
+                      base-uri 'none'; form-action 'none'";
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/", get(index)).route(

@@ -183,6 +183,14 @@ export const tasks = (project: string, session: string) =>
     });
     return { items: tasks, total };
   });
+/** The most tasks that `recentTasks` returns. */
+export const RECENT_TASKS = 100;
+/** The newest tasks of a project, in all its conversations. */
+export const recentTasks = (project: string) =>
+  request("GET", "/my/projects/{project}/tasks", {
+    path: { project },
+    query: { limit: RECENT_TASKS },
+  }).then((list) => list.tasks);
 export const taskDetails = (project: string, task: string) =>
   request("GET", "/my/projects/{project}/tasks/{task}", { path: { project, task } });
 export const cancelTask = (project: string, task: string) =>

@@ -49,6 +49,12 @@ export const exported = (project: string, agent: string, include_embeddings: boo
     path: { project, agent },
     query: { include_embeddings },
   });
+/** What an agent remembers since a time, without embeddings. */
+export const since = (project: string, agent: string, from: string) =>
+  request("GET", "/my/projects/{project}/agents/{agent}/context/export", {
+    path: { project, agent },
+    query: { include_embeddings: false, from },
+  }).then((file) => file.interactions);
 /** The server checks the file, so any JSON may be sent. */
 export const imported = (project: string, agent: string, file: unknown) =>
   request("POST", "/my/projects/{project}/agents/{agent}/context/import", {

@@ -49,6 +49,12 @@ export function quoted(word: string): string {
   return /^[\w./=:@,+%-]+$/.test(word) ? word : JSON.stringify(word);
 }
 
+/** An argument in one line. Of a script, that is its first line; `CommandView` shows all of it. */
+function firstLine(word: string): string {
+  const end = word.indexOf("\n");
+  return end < 0 ? quoted(word) : JSON.stringify(`${word.slice(0, end)} …`);
+}
+
 export function workingDirectory({ tool_params }: Asked): string {
   return text(tool_params, "cwd") ?? text(tool_params, "working_directory") ?? ".";
 }
@@ -58,7 +64,7 @@ export function summary(call: Asked): string {
   const tool = BY_NAME.get(call.tool_name);
   // Newer servers may have tools that this page does not know.
   if (!tool) return pathOf(call) ?? text(call.tool_params, "query") ?? "";
-  if (tool.runs_commands) return argvOf(call).map(quoted).join(" ");
+  if (tool.runs_commands) return argvOf(call).map(firstLine).join(" ");
   const value = (name: string) => text(call.tool_params, name) ?? tool.defaults[name] ?? "";
   return tool.summary.replace(/\{(\w+)\}/g, (_, name: string) => value(name)).trim();
 }

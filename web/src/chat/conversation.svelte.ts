@@ -93,7 +93,7 @@ export class OpenConversation {
       case "MESSAGE_CREATED":
         if (data.message.session_id !== this.session) return;
         this.messages.set(data.message.id, data.message);
-        if (data.message.task_id) this.streamedText.delete(data.message.task_id);
+        this.#dropRepeatedText(data.message);
         break;
       case "TASK_QUEUED":
       case "TASK_COMPLETED":
@@ -145,6 +145,12 @@ export class OpenConversation {
     this.#details.clear();
   }
 
+  /** Drops streamed text that a message repeats. The message about a stopped task does not. */
+  #dropRepeatedText({ task_id, content }: api.Message): void {
+    const streamed = task_id ? this.streamedText.get(task_id) : undefined;
+    if (task_id && streamed && content.includes(streamed.trim())) this.streamedText.delete(task_id);
+  }
+
   #putTask(task: api.Task, at: string): void {
     if (task.session_id !== this.session) return;
     const known = this.tasks.get(task.id);
@@ -152,7 +158,8 @@ export class OpenConversation {
     if (known?.completed_at && !isNewer(at, known.completed_at)) return;
     this.tasks.set(task.id, task);
     if (this.details.has(task.id) || isActive(task)) this.refreshTask(task.id);
-    if (!isActive(task)) this.streamedText.delete(task.id);
+    // What a stopped task had said stays: no message will repeat it.
+    if (task.status === "completed") this.streamedText.delete(task.id);
   }
 
   /** Stores a plan; returns whether the event was news. A replay repeats requests that are already decided. */

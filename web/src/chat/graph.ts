@@ -18,7 +18,7 @@ export interface Graph {
   height: number;
 }
 
-export const NODE = { width: 200, height: 52, across: 56, down: 14 } as const;
+export const NODE = { width: 200, height: 70, across: 56, down: 14 } as const;
 
 /** Lays out tasks in columns: each task is to the right of the tasks it depends on. */
 export function layOut(tasks: readonly Task[]): Graph {

@@ -57,7 +57,7 @@ export class ConversationFiles {
   }
 }
 
-let shown: ConversationFiles | null = null;
+let shown = $state.raw<ConversationFiles | null>(null);
 
 export function setOpenFiles(files: ConversationFiles | null): void {
   shown = files;

@@ -37,6 +37,15 @@ export function duration(seconds: number): string {
   return new Intl.NumberFormat(region(), format).format(seconds / size);
 }
 
+/** A duration as on a stopwatch: minutes and seconds, and hours if there are any. */
+export function minutes(seconds: number): string {
+  const whole = Math.floor(seconds);
+  const [hours, rest] = [Math.floor(whole / 3_600), whole % 3_600];
+  const two = (n: number) => String(n).padStart(2, "0");
+  const short = `${Math.floor(rest / 60)}:${two(rest % 60)}`;
+  return hours > 0 ? `${hours}:${short.padStart(5, "0")}` : short;
+}
+
 // Formatters are cached: creating one is slow, and a list of events needs one per row.
 const clocks = new Map<string, Intl.DateTimeFormat>();
 

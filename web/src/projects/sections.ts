@@ -1,4 +1,4 @@
-export type ProjectSection = "overview" | "chat" | "files" | "memory" | "decisions";
+export type ProjectSection = "overview" | "chat" | "files" | "memory" | "decisions" | "server";
 
 /** The pages of a project, in the order of their tabs. */
 export const SECTIONS: readonly ProjectSection[] = [
@@ -7,4 +7,5 @@ export const SECTIONS: readonly ProjectSection[] = [
   "files",
   "memory",
   "decisions",
+  "server",
 ];

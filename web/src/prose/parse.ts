@@ -1,81 +1,178 @@
-// Parses a small subset of Markdown into plain data, which is rendered as text and never as HTML.
+// Parses Markdown into plain data, which is rendered as text and never as HTML. `markdown-it` finds the structure; its
+// own HTML renderer is not used.
+
+import MarkdownIt, { type Token } from "markdown-it";
+import { keepMaths } from "./maths";
 
 export type Inline =
-  | { kind: "text" | "code" | "strong" | "em"; text: string }
-  | { kind: "link"; text: string; href: string };
+  | { kind: "text"; text: string }
+  | { kind: "code"; text: string }
+  | { kind: "strong" | "em" | "del"; inlines: Inline[] }
+  | { kind: "link"; href: string; inlines: Inline[] };
+
+export interface Item {
+  /** Whether the box of a task list is ticked; `null` if the item has no box. */
+  checked: boolean | null;
+  blocks: Block[];
+}
+
+export interface Cell {
+  align: "left" | "center" | "right";
+  inlines: Inline[];
+}
 
 export type Block =
-  | { kind: "paragraph" | "quote"; inlines: Inline[] }
-  | { kind: "heading"; inlines: Inline[] }
-  | { kind: "list"; ordered: boolean; items: Inline[][] }
-  | { kind: "code"; language: string; text: string };
+  | { kind: "paragraph"; inlines: Inline[] }
+  | { kind: "heading"; level: number; inlines: Inline[] }
+  | { kind: "list"; start: number | null; items: Item[] }
+  | { kind: "quote"; blocks: Block[] }
+  | { kind: "code"; language: string; text: string }
+  | { kind: "table"; head: Cell[]; rows: Cell[][] }
+  | { kind: "rule" };
 
-const FENCE = /^\s*```\s*([\w+#.-]*)[^`]*$/;
-const ITEM = /^\s*(?:([-*+])|(\d{1,4})[.)])\s+(.*)$/;
+/** A short text can describe a huge table; one with more cells is shown as text. */
+const MAX_CELLS = 4_000;
+
+const markdown = new MarkdownIt({ html: false, linkify: true, maxNesting: 20 }).use(keepMaths);
+// File names such as README.md are not links.
+markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+markdown.validateLink = (href) => /^(https?|mailto):/i.test(href);
+// The text of a link is shown as it was written, not decoded.
+markdown.normalizeLinkText = (text) => text;
 
 export function parseProse(text: string): Block[] {
-  const blocks: Block[] = [];
-  const lines = text.replaceAll("\r\n", "\n").split("\n");
-  for (let at = 0; at < lines.length;) {
-    const line = lines[at] ?? "";
-    const fence = FENCE.exec(line);
-    if (fence) {
-      const from = ++at;
-      while (at < lines.length && !/^\s*```\s*$/.test(lines[at] ?? "")) at++;
-      blocks.push({
-        kind: "code",
-        language: fence[1] ?? "",
-        text: lines.slice(from, at).join("\n"),
-      });
-      at++;
-    } else if (line.trim() === "") {
-      at++;
-    } else if (/^#{1,6}\s/.test(line)) {
-      blocks.push({ kind: "heading", inlines: parseInline(line.replace(/^#+\s+/, "")) });
-      at++;
-    } else if (ITEM.test(line)) {
-      const ordered = ITEM.exec(line)?.[2] !== undefined;
-      const items: Inline[][] = [];
-      for (let item; (item = ITEM.exec(lines[at] ?? "")); at++)
-        items.push(parseInline(item[3] ?? ""));
-      blocks.push({ kind: "list", ordered, items });
-    } else {
-      const quote = line.startsWith(">");
-      const from = at;
-      while (
-        at < lines.length &&
-        isPlain(lines[at] ?? "") &&
-        (lines[at] ?? "").startsWith(">") === quote
-      )
-        at++;
-      // A line that only looks like markup is a paragraph.
-      if (at === from) at++;
-      const words = lines.slice(from, at).map((one) => (quote ? one.replace(/^>\s?/, "") : one));
-      blocks.push({ kind: quote ? "quote" : "paragraph", inlines: parseInline(words.join("\n")) });
+  return new Reader(markdown.parse(text, {}), text.split(/\r\n|\r|\n/)).blocks();
+}
+
+/** Turns the flat list of tokens, in which elements open and close, into a tree. */
+class Reader {
+  #tokens: readonly Token[];
+  #lines: readonly string[];
+  #at = 0;
+
+  constructor(tokens: readonly Token[], lines: readonly string[]) {
+    this.#tokens = tokens;
+    this.#lines = lines;
+  }
+
+  /** The blocks up to the token that closes the current element. */
+  blocks(): Block[] {
+    const blocks: Block[] = [];
+    for (let token; (token = this.#tokens[this.#at]) && token.nesting >= 0;) {
+      this.#at++;
+      const block = this.#block(token);
+      if (block) blocks.push(block);
+    }
+    this.#at++;
+    return blocks;
+  }
+
+  #block(token: Token): Block | null {
+    switch (token.type) {
+      case "paragraph_open":
+        return { kind: "paragraph", inlines: this.#inlines() };
+      case "heading_open":
+        return { kind: "heading", level: Number(token.tag.slice(1)), inlines: this.#inlines() };
+      case "blockquote_open":
+        return { kind: "quote", blocks: this.blocks() };
+      case "bullet_list_open":
+        return { kind: "list", start: null, items: this.#items() };
+      case "ordered_list_open":
+        return { kind: "list", start: Number(token.attrGet("start") ?? 1), items: this.#items() };
+      case "table_open":
+        return this.#table(token);
+      case "fence":
+      case "code_block":
+        return {
+          kind: "code",
+          language: /^[\w+#.-]*/.exec(token.info)?.[0] ?? "",
+          text: token.content.replace(/\n$/, ""),
+        };
+      case "maths":
+        return { kind: "paragraph", inlines: [{ kind: "text", text: token.content }] };
+      case "hr":
+        return { kind: "rule" };
+      default:
+        return token.content ? { kind: "paragraph", inlines: inlinesOf(token) } : null;
     }
   }
-  return blocks;
-}
 
-function isPlain(line: string): boolean {
-  return line.trim() !== "" && !FENCE.test(line) && !ITEM.test(line) && !/^#{1,6}\s/.test(line);
-}
-
-const INLINE =
-  /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/g;
-
-function parseInline(text: string): Inline[] {
-  const inlines: Inline[] = [];
-  let from = 0;
-  for (const match of text.matchAll(INLINE)) {
-    if (match.index > from) inlines.push({ kind: "text", text: text.slice(from, match.index) });
-    const [whole, code, strong, em, label, href, bare] = match;
-    if (code !== undefined) inlines.push({ kind: "code", text: code });
-    else if (strong !== undefined) inlines.push({ kind: "strong", text: strong });
-    else if (em !== undefined) inlines.push({ kind: "em", text: em });
-    else inlines.push({ kind: "link", text: label ?? bare ?? whole, href: href ?? bare ?? whole });
-    from = match.index + whole.length;
+  /** The inlines of an element that holds nothing else, and the token that closes it. */
+  #inlines(): Inline[] {
+    const found: Inline[] = [];
+    for (let token; (token = this.#tokens[this.#at++]) && token.nesting >= 0;)
+      found.push(...inlinesOf(token));
+    return found;
   }
-  if (from < text.length) inlines.push({ kind: "text", text: text.slice(from) });
-  return inlines;
+
+  #items(): Item[] {
+    const items: Item[] = [];
+    while (this.#tokens[this.#at++]?.nesting === 1) items.push(taskOf(this.blocks()));
+    return items;
+  }
+
+  #table(open: Token): Block {
+    const rows: Cell[][] = [];
+    let cells = 0;
+    for (let token; (token = this.#tokens[this.#at++]) && token.type !== "table_close";) {
+      if (token.type === "tr_open") rows.push([]);
+      if (token.type !== "th_open" && token.type !== "td_open") continue;
+      const align = /(left|center|right)$/.exec(attribute(token, "style"))?.[1] ?? "left";
+      const inlines = this.#inlines();
+      if (++cells <= MAX_CELLS) rows.at(-1)?.push({ align: align as Cell["align"], inlines });
+    }
+    if (cells > MAX_CELLS)
+      return {
+        kind: "code",
+        language: "",
+        text: this.#lines.slice(...(open.map ?? [])).join("\n"),
+      };
+    const [head = [], ...rest] = rows;
+    return { kind: "table", head, rows: rest };
+  }
+}
+
+/** An item of a task list begins with a box: `[ ]` or `[x]`. */
+function taskOf(blocks: Block[]): Item {
+  const [first] = blocks;
+  const [begin] = first?.kind === "paragraph" ? first.inlines : [];
+  const box = begin?.kind === "text" ? /^\[([ xX])\]\s+/.exec(begin.text) : null;
+  if (begin?.kind !== "text" || !box) return { checked: null, blocks };
+  begin.text = begin.text.slice(box[0].length);
+  return { checked: box[1] !== " ", blocks };
+}
+
+const attribute = (token: Token, name: string) => String(token.attrGet(name) ?? "");
+
+const MARKS = { strong: "strong", em: "em", s: "del" } as const;
+
+function inlinesOf({ children, content }: Token): Inline[] {
+  const root: Inline[] = [];
+  const open = [root];
+  const add = (inline: Inline) => open.at(-1)?.push(inline);
+  const text = (words: string) => {
+    const last = open.at(-1)?.at(-1);
+    if (last?.kind === "text") last.text += words;
+    else if (words) add({ kind: "text", text: words });
+  };
+  if (!children) text(content);
+  for (const token of children ?? []) {
+    const mark = MARKS[token.tag as keyof typeof MARKS];
+    if (token.nesting < 0) {
+      if (open.length > 1) open.pop();
+    } else if (token.type === "link_open" || (token.nesting > 0 && mark)) {
+      const inlines: Inline[] = [];
+      add(
+        mark ? { kind: mark, inlines } : { kind: "link", href: attribute(token, "href"), inlines },
+      );
+      open.push(inlines);
+    } else if (token.type === "image") {
+      // A picture would be a request to another server, so it is a link.
+      const href = attribute(token, "src");
+      add({ kind: "link", href, inlines: [{ kind: "text", text: token.content || href }] });
+    } else if (token.type === "code_inline") add({ kind: "code", text: token.content });
+    else if (token.type === "softbreak" || token.type === "hardbreak") text("\n");
+    else text(token.content);
+  }
+  return root;
 }

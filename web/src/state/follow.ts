@@ -9,6 +9,7 @@ import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
 import { pendingPlans } from "./plans.svelte";
+import { recentTasks } from "./recentTasks.svelte";
 import { projects } from "./projects.svelte";
 import {
   clearConversations,
@@ -35,6 +36,7 @@ export function follow(): () => void {
       reloadAgents();
       clients.refreshAll();
       queues.refreshAll();
+      recentTasks.refreshAll();
       grants.refreshAll();
       reloadConversations();
       void openConversation()?.load();
@@ -62,6 +64,7 @@ export function follow(): () => void {
     pendingPlans.clear();
     clients.clear();
     queues.clear();
+    recentTasks.clear();
     grants.clear();
   };
 }
@@ -70,6 +73,8 @@ function apply(event: LiveEvent): void {
   const { project_id, created_at, data } = event;
   openConversation()?.apply(event);
   if (data.type.startsWith("TASK_")) queues.refresh(project_id);
+  if (/^TASK_(QUEUED|STARTED|COMPLETED|FAILED|CANCELLED)$/.test(data.type))
+    recentTasks.refresh(project_id);
   switch (data.type) {
     case "PROJECT_CREATED":
     case "PROJECT_UPDATED":
@@ -84,6 +89,7 @@ function apply(event: LiveEvent): void {
       clients.clear(project_id);
       grants.clear(project_id);
       queues.clear(project_id);
+      recentTasks.clear(project_id);
       break;
     case "AGENT_CREATED":
     case "AGENT_UPDATED":

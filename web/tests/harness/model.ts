@@ -6,6 +6,8 @@ import type { AddressInfo } from "node:net";
 export interface Reply {
   text?: string;
   calls?: { tool: string; params: object }[];
+  /** Sends the text and then nothing more, as a model that is still writing. */
+  unfinished?: boolean;
 }
 
 export class ScriptedModel {
@@ -21,7 +23,9 @@ export class ScriptedModel {
     const server = createServer((_, response) => {
       const reply = left.shift();
       response.writeHead(reply ? 200 : 400, { "content-type": "text/event-stream" });
-      response.end(reply ? chunks(reply).join("") : "the script has ended");
+      if (!reply) response.end("the script has ended");
+      else if (reply.unfinished) response.write(chunks(reply)[0]);
+      else response.end(chunks(reply).join(""));
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     return new ScriptedModel(server);
