@@ -38,7 +38,7 @@ impl Default for Settings {
 #[derive(Clone)]
 pub(crate) enum Db {
     Lite(Pool<SqliteConnection>),
-    Pg(Pg),
+    Pg(Box<Pg>),
 }
 
 /// A connection to either database, borrowed for a read or held by the writer.
@@ -74,10 +74,10 @@ impl Db {
     pub(crate) async fn open(settings: &Settings) -> Result<Self> {
         match &settings.database_url {
             None => Self::open_lite(settings).await,
-            Some(url) => {
-                let opened = Pg::open(url, settings.connections).await;
-                opened.map(Db::Pg).map_err(|source| Error::Open { place: masked(url), source })
-            }
+            Some(url) => match Pg::open(url, settings.connections).await {
+                Ok(pg) => Ok(Db::Pg(Box::new(pg))),
+                Err(source) => Err(Error::Open { place: masked(url), source }),
+            },
         }
     }
 

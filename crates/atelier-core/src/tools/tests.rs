@@ -72,7 +72,7 @@ fn tools_are_listed_with_schema_risk_and_card() {
     assert_eq!(of("execute_command").parameters["properties"]["timeout"]["maximum"], 60);
     assert_eq!(of("edit_file").parameters["required"], json!(["path", "edits"]));
     assert!(available.iter().all(|tool| tool.name != "append_file"), "MCP alone has it");
-    assert!(of("delete_file").parameters["properties"].get("recursive").is_none());
+    assert_eq!(of("delete_file").parameters["properties"]["recursive"], Value::Null);
 }
 
 fn parse_at(root: &str, name: &str, params: Value) -> ToolCall {

@@ -212,8 +212,7 @@ async fn check_attachments(
 #[utoipa::path(get, path = "/my/projects/{project}/chat/{session}/events", tag = "chat",
     params(ProjectInPath, SessionInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, description = "The conversation's events",
-        content_type = "text/event-stream",
-        body = super::events::ServerSentEvent)))]
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn events(
     State(app): State<App>,
     caller: Caller,

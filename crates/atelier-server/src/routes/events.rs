@@ -43,9 +43,8 @@ impl StartQuery {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what `stream` writes")]
 pub(crate) struct ServerSentEvent {
-    /// The cursor to resume from, as `Last-Event-ID` or as `after`. Deltas have none, so that a
-    /// reader keeps the cursor of the last event.
-    id: Option<String>,
+    /// The cursor to resume from, as `Last-Event-ID` or as `after`. Deltas have none.
+    id: String,
     /// The event's name, in upper case.
     event: String,
     /// An `Event`, a `MessageDelta` or a `StreamReset`, as JSON.
@@ -57,7 +56,7 @@ pub(crate) struct ServerSentEvent {
 #[utoipa::path(get, path = "/my/projects/{project}/events", tag = "events",
     params(ProjectInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, description = "The project's events",
-        content_type = "text/event-stream", body = ServerSentEvent)))]
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn project(
     State(app): State<App>,
     caller: Caller,
@@ -75,7 +74,7 @@ pub(super) async fn project(
 #[utoipa::path(get, path = "/my/events", tag = "events",
     params(StartQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, description = "The events of all your projects",
-        content_type = "text/event-stream", body = ServerSentEvent)))]
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn mine(
     State(app): State<App>,
     caller: Caller,

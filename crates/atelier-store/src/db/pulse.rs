@@ -42,7 +42,7 @@ impl Pulse {
         let mut beating = self.beating.clone();
         if beating.wait_for(|beating| !beating).await.is_err() {
             // Nobody watches any more: the store is closing.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
