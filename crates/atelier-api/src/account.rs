@@ -67,7 +67,7 @@ pub struct SignInSession {
     /// When the session was last used, to the minute.
     pub last_used_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
-    /// Whether it is the session of this request.
+    /// Whether the request that lists the sessions belongs to this session.
     pub current: bool,
 }
 

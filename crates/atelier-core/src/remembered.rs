@@ -33,8 +33,8 @@ const CONTENT: [&str; 6] = ["content", "edits", "old_text", "new_text", "old_str
 /// A memory and the agent whose memory it is.
 pub type Remembered = Option<(AgentId, NewInteraction)>;
 
-/// What is remembered of a message to or from an agent. A message for the planner belongs to no
-/// agent.
+/// The memory of a message to or from an agent; `None` for a message to the planner, which belongs
+/// to no agent.
 pub fn of_message(message: &Message, secrets: &KnownSecrets) -> Remembered {
     let agent = message.agent_id?;
     let kind = match message.role {

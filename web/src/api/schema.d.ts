@@ -3028,7 +3028,7 @@ export interface components {
             conversation_id?: components["schemas"]["ConversationId"] | null;
             /** Format: date-time */
             created_at: string;
-            /** @description Whether it is the session of this request. */
+            /** @description Whether the request that lists the sessions belongs to this session. */
             current: boolean;
             /** Format: date-time */
             expires_at: string;

@@ -173,7 +173,7 @@ mod tests {
         let low = Judgement::new(Low, "l", "l");
         let first = Judgement::new(Medium, "a", "a");
         let both = first.clone().stricter(Judgement::new(Medium, "b", "b")).stricter(low);
-        // Of two that are as strict, the first one gives the reason.
+        // If two judgements are equally strict, the first one gives the reason.
         let class = CallClass { findings: ["a".into(), "b".into()].into(), ..CallClass::default() };
         assert_eq!(both, Judgement { class, ..first });
         assert_eq!(both.stricter(Judgement::new(High, "c", "c")).class, CallClass::of("c"));

@@ -259,9 +259,10 @@ fn reads_folders(command: &call::Command) -> bool {
         || (command.command == "git" && compares_files(&command.args))
 }
 
-/// Whether the program puts whole folders into one file, under which names protect nothing.
+/// Whether the program puts whole folders into one file. The names of files protect nothing inside
+/// of it. The rules deny every other program that does so.
 pub(super) fn packs_folders(command: &call::Command) -> bool {
-    matches!(command.command.as_str(), "tar" | "bsdtar" | "zip" | "7z" | "7za" | "cpio" | "jar")
+    matches!(command.command.as_str(), "tar" | "zip")
 }
 
 fn too_much() -> Error {

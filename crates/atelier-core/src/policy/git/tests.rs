@@ -33,7 +33,7 @@ fn named(name: &str) -> GitFacts {
     }
 }
 
-/// What is decided, in a word.
+/// The kind of a decision as one word, for tables of cases.
 fn outcome(decision: &GitDecision) -> &'static str {
     match decision {
         GitDecision::AsItIs => "runs",

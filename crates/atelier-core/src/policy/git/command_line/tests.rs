@@ -86,7 +86,7 @@ fn words_are_told_from_options_and_their_values() {
         ("grep -n -e pattern main -- x", &["main"]),
         ("log -p -n 5 main", &["main"]),
         ("log -p -- main", &[]),
-        // Of these it is only asked whether they can be ids.
+        // These subcommands read words in ways that are not known here, so only ids are found.
         ("archive main", &[]),
         ("archive -o abcd.tar abcd^ --prefix=beef v1-2-gabcdef", &["abcd", "beef", "abcdef"]),
         ("diff-tree abcd..beef", &["abcd", "beef"]),
