@@ -276,11 +276,13 @@ impl FromRequestParts<App> for WritableFiles {
 
 /// The call as the caller may see it. Programs see the content of their own calls, and of calls
 /// that nobody had to approve. They see no previews: a preview holds the file as it is, which only
-/// people may show to anybody.
+/// people may show to anybody. Machines look up what they are to run, and no results, which can be
+/// those of another machine.
 pub(crate) fn shown_to(caller: &Caller, call: GatedCall) -> GatedCall {
     match caller.program() {
         Some(session) if !call.is_open_to_program(session) => call.without_content(),
         Some(_) => GatedCall { preview: None, ..call },
+        None if caller.role == Role::Client => GatedCall { preview: None, result: None, ..call },
         None => call,
     }
 }

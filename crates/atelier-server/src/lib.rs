@@ -15,6 +15,7 @@ mod load;
 mod middleware;
 mod openapi;
 mod path;
+mod program_view;
 mod query;
 mod routes;
 mod settings;

@@ -1,7 +1,7 @@
 //! An event stream over HTTP: stored events first, then live ones, with heartbeats, until the token
 //! ends.
 
-use crate::{App, access::shown_to, auth::Caller, error::Result};
+use crate::{App, access::shown_to, auth::Caller, error::Result, program_view::ProgramView};
 use atelier_api::events::{ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
 use atelier_core::{ConversationId, TokenPlace, gate::LINK, policy::verdict::Verdict};
 use atelier_store::{Cursor, Delta, DeltaReceiver, Scope, StoredEvent, Subscription};
@@ -33,9 +33,7 @@ pub(crate) enum Filter {
 impl Filter {
     fn passes(self, event: &StoredEvent) -> bool {
         let Filter::Conversation(wanted) = self else { return true };
-        let references: ConversationReferences =
-            serde_json::from_str(&event.data).unwrap_or_default();
-        references.contain(wanted)
+        ConversationReferences::of(event).ids().any(|id| id == wanted)
     }
 }
 
@@ -64,12 +62,16 @@ struct ConversationObject {
 }
 
 impl ConversationReferences {
-    fn contain(&self, wanted: ConversationId) -> bool {
+    fn of(event: &StoredEvent) -> Self {
+        serde_json::from_str(&event.data).unwrap_or_default()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = ConversationId> {
         let parts = [&self.message, &self.task, &self.plan];
         let of_parts = parts.into_iter().flatten().map(|part| part.session_id);
         let whole = self.conversation.as_ref().map(|conversation| conversation.id);
         let ids = [self.session_id, self.conversation_id, whole].into_iter().flatten();
-        ids.chain(of_parts).any(|id| id == wanted)
+        ids.chain(of_parts)
     }
 }
 
@@ -197,11 +199,7 @@ impl EventReader {
                         if events.is_empty() {
                             continue;
                         }
-                        if self.caller.program().is_some() {
-                            events = events.into_iter().map(without_call_content).collect();
-                        }
-                        self.restart_heartbeat();
-                        return Some(render(self.scope, &events));
+                        return self.rendered(events).await;
                     }
                     Err(error) => {
                         // The client reconnects with its last id, and gets the following events or
@@ -218,7 +216,34 @@ impl EventReader {
         }
     }
 
+    /// The events as the caller may see them; `None` ends the stream.
+    async fn rendered(&mut self, mut events: Vec<Arc<StoredEvent>>) -> Option<Bytes> {
+        if self.caller.program().is_some() {
+            events = events.into_iter().map(without_call_content).collect();
+        }
+        if !self.caller.role.is_person() {
+            let mut view = ProgramView::new(&self.app, &self.caller);
+            for event in &mut events {
+                let of = ConversationReferences::of(event).ids().next();
+                match view.event(of, event.clone()).await {
+                    Ok(shown) => *event = shown,
+                    Err(error) => {
+                        tracing::debug!(%error, "an event stream ended");
+                        return None;
+                    }
+                }
+            }
+        }
+        self.restart_heartbeat();
+        Some(render(self.scope, &events))
+    }
+
+    /// Pieces of an answer. A value that must not be shown can lie across two of them, so programs
+    /// wait for the whole message.
     fn render_deltas(&self, deltas: &[Arc<Delta>]) -> Option<Bytes> {
+        if !self.caller.role.is_person() {
+            return None;
+        }
         let passes = |delta: &&Arc<Delta>| match self.filter {
             Filter::None => true,
             Filter::Conversation(wanted) => delta.session == wanted,

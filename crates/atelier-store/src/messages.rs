@@ -49,8 +49,10 @@ impl Store {
         node: Option<NodeId>,
     ) -> Result<AcceptedMessage> {
         let owned = owned.clone();
+        // A person may quote what was read in the conversation, too.
+        let secrets = self.secrets_shown_in(message.session).await?;
         self.write_deferred(owned.owner, None, move |group| {
-            Box::pin(async move { accept_message(group, &owned, message, node).await })
+            Box::pin(async move { accept_message(group, &owned, message, &secrets, node).await })
         })
         .await
     }
@@ -104,6 +106,7 @@ async fn accept_message(
     group: &mut GroupReader,
     owned: &Owned,
     sent: UserMessage,
+    secrets: &KnownSecrets,
     node: Option<NodeId>,
 ) -> Result<(AcceptedMessage, PendingRows)> {
     let queue = sent.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
@@ -173,7 +176,7 @@ async fn accept_message(
     let mut rows = PendingRows::default();
     rows.plans.extend(plan.clone());
     rows.touched.insert(sent.session, message.created_at);
-    add_message(&mut rows, owned, message.clone(), &KnownSecrets::default());
+    add_message(&mut rows, owned, message.clone(), secrets);
     let lease = start_or_queue(group, &mut rows, owned, &task, load, node);
     Ok((AcceptedMessage { message, task, plan, leases: lease.into_iter().collect() }, rows))
 }

@@ -12,6 +12,7 @@ use crate::{
     body::{Json, OptionalJson},
     error::{Error, Result},
     path::{ProjectInPath, SessionInPath},
+    program_view::ProgramView,
     query::{LastEventId, Page, PageQuery, Params, preferred_wait},
     routes::events::StartQuery,
     stream::{self, Filter},
@@ -116,12 +117,14 @@ pub(super) async fn delete(
     responses((status = 200, description = "A page of messages", body = MessageList)))]
 pub(super) async fn messages(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     SessionInPath(session): SessionInPath,
     PageQuery { page, .. }: PageQuery,
 ) -> Result<Reply<MessageList>> {
-    let (messages, total) =
+    let (mut messages, total) =
         app.store.messages(space.owned(), session, page.limit, page.offset).await?;
+    ProgramView::new(&app, &caller).messages(&mut messages).await?;
     Ok(Reply(MessageList { messages, total }))
 }
 

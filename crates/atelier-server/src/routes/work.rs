@@ -7,6 +7,7 @@ use crate::{
     body::OptionalJson,
     error::Result,
     path::{PlanInPath, ProjectInPath, TaskInPath},
+    program_view::ProgramView,
     query::{Page, PageQuery},
 };
 use atelier_api::work::{PlanApproval, PlanDetails, PlanRejection};
@@ -73,12 +74,14 @@ pub(super) struct BusReport {
     responses((status = 200, description = "A page of tasks", body = TaskList)))]
 pub(super) async fn tasks(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     PageQuery { page, filter }: PageQuery<TaskFilter>,
 ) -> Result<Reply<TaskList>> {
     let TaskFilter { session, status } = filter;
-    let (tasks, total) =
+    let (mut tasks, total) =
         app.store.tasks(space.owned(), session, status, page.limit, page.offset).await?;
+    ProgramView::new(&app, &caller).tasks(&mut tasks).await?;
     Ok(Reply(TaskList { tasks, total }))
 }
 
@@ -93,7 +96,7 @@ pub(super) async fn task(
     TaskInPath(id): TaskInPath,
 ) -> Result<Reply<TaskDetails>> {
     let owned = space.owned();
-    let task = app.store.task(owned, id).await?;
+    let mut task = app.store.task(owned, id).await?;
     let mut journal = app.store.steps(owned, id).await?;
     let calls = app.store.calls_of(owned, &journal).await?;
     if let Some(session) = caller.program() {
@@ -107,6 +110,9 @@ pub(super) async fn task(
             call.arguments = "{}".into();
         }
     }
+    let mut view = ProgramView::new(&app, &caller);
+    view.tasks(std::slice::from_mut(&mut task)).await?;
+    view.steps(task.session_id, &mut journal).await?;
     let calls = calls.into_iter().map(|call| shown_to(&caller, call)).collect();
     Ok(Reply(TaskDetails { task, journal, calls }))
 }
@@ -152,11 +158,13 @@ pub(super) async fn resume_task(
     responses((status = 200, description = "A page of plans", body = PlanList)))]
 pub(super) async fn plans(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     PageQuery { page, filter }: PageQuery<PlanFilter>,
 ) -> Result<Reply<PlanList>> {
-    let (plans, total) =
+    let (mut plans, total) =
         app.store.plans(space.owned(), filter.session, page.limit, page.offset).await?;
+    ProgramView::new(&app, &caller).plans(&mut plans).await?;
     Ok(Reply(PlanList { plans, total }))
 }
 
@@ -166,10 +174,14 @@ pub(super) async fn plans(
     responses((status = 200, description = "The plan", body = PlanDetails)))]
 pub(super) async fn plan(
     State(app): State<App>,
+    caller: Caller,
     space: OwnSpace,
     PlanInPath(id): PlanInPath,
 ) -> Result<Reply<PlanDetails>> {
-    let (plan, tasks) = app.store.plan(space.owned(), id).await?;
+    let (mut plan, mut tasks) = app.store.plan(space.owned(), id).await?;
+    let mut view = ProgramView::new(&app, &caller);
+    view.plans(std::slice::from_mut(&mut plan)).await?;
+    view.tasks(&mut tasks).await?;
     Ok(Reply(PlanDetails { plan, tasks }))
 }
 

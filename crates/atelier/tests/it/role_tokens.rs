@@ -348,6 +348,74 @@ async fn agent_token_does_not_read_calls_that_the_owner_approved(
     assert!(!told.contains(SECRET) && !told.contains(".env"), "{told}");
 }
 
+/// TL-07.1: what an owner and their agents quote from a secret file is masked for programs, as it is
+/// in memories.
+#[rstest]
+#[tokio::test]
+async fn role_token_does_not_read_quoted_secrets(#[values(Sqlite, Postgres)] backend: Backend) {
+    const VALUE: &str = "plum-orchard-77-gate";
+    let server = start(backend).await;
+    let desk = Desk::new(&server).await;
+    let session = conversation(&desk.ann, &desk.project).await.to_string();
+    let read = json!({"tool_name": "read_file", "tool_params": {"path": ".env"},
+        "session_id": session, "agent_id": "coder"});
+    let call = desk.execute(&desk.ann, read).await;
+    desk.decide(&call, "approve", json!({})).await;
+    desk.finish(&call, json!({"success": true, "content": format!("DOOR={VALUE}\n")})).await;
+    let project = desk.project.rsplit('/').next().unwrap();
+    let bound = ["--role", "agent", "--project", project, "--conversation", &session];
+    let programs = [
+        ("an agent", server.program("ann", "agent", &desk.project)),
+        ("a client", server.program("ann", "client", &desk.project)),
+        ("an agent of the conversation", server.user_with("ann", &bound)),
+    ];
+    let stream = format!("{}/chat/{session}/events", desk.project);
+    let mut streams = Vec::new();
+    for (_, program) in &programs {
+        streams.push(program.events(&stream, Some("0")).await);
+    }
+    let said = json!({"content": format!("The door opens with {VALUE}."), "target_agent": "coder"});
+    let path = format!("{}/chat/{session}/message", desk.project);
+    desk.ann.post(&path, said).await.expect(202);
+    let tasks = format!("{}/tasks", desk.project);
+    let task = eventually("the task ends", async || {
+        let task = desk.ann.get(&tasks).await.expect(200)["tasks"][0].clone();
+        matches!(task["status"].as_str(), Some("completed" | "failed")).then_some(task)
+    })
+    .await;
+    // What the owner says is remembered without the value as well.
+    let search = format!("{}/agents/coder/context/search", desk.project);
+    let query = json!({"query": "door opens", "mode": "lexical", "types": ["user_message"]});
+    let found = eventually("the message is remembered", async || {
+        let found = desk.ann.post(&search, query.clone()).await.expect(200)["results"].clone();
+        (found != json!([])).then_some(found.to_string())
+    })
+    .await;
+    assert!(found.contains("The door opens with [masked") && !found.contains(VALUE), "{found}");
+    let messages = format!("{}/chat/sessions/{session}/messages", desk.project);
+    assert!(desk.ann.get(&messages).await.expect(200).to_string().contains(VALUE));
+    let (details, result) = (format!("{tasks}/{}", task["id"].as_str().unwrap()), desk.call(&call));
+    for (who, program) in &programs {
+        for path in [&messages, &tasks, &details, &result] {
+            let answer = program.get(path).await;
+            // A token for the conversation does not reach the tasks of the project.
+            assert!(matches!(answer.status.as_u16(), 200 | 404), "{who}: {path}");
+            let shown = answer.body.to_string();
+            assert!(!shown.contains(VALUE), "{who}: {path}: {shown}");
+        }
+        assert!(program.get(&messages).await.expect(200).to_string().contains("[masked"), "{who}");
+    }
+    for (mut events, (who, _)) in streams.into_iter().zip(&programs) {
+        let mut told = Vec::new();
+        while !told.iter().any(|(name, _)| name == "TASK_COMPLETED" || name == "TASK_FAILED") {
+            let event = events.next().await;
+            told.push((event.name, event.data));
+        }
+        assert!(told.iter().any(|(name, _)| name == "MESSAGE_CREATED"), "{who}: {told:?}");
+        assert!(!format!("{told:?}").contains(VALUE), "{who}: {told:?}");
+    }
+}
+
 /// WS-11.3: what the mount of a conversation refuses is refused by every other door.
 #[rstest]
 #[tokio::test]
