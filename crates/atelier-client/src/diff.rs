@@ -59,6 +59,13 @@ fn shown(call: &ToolCall, preview: Preview, form: Form) -> CallPreview {
         (Preview::Entry(there), Some(source), Some(destination)) => {
             moved(source.as_str(), destination.as_str(), there)
         }
+        (Preview::Entry(there), None, Some(path)) => {
+            let described = described(there);
+            format!(
+                "Changes {}: {described}\nThe change does not fit the file, so it will fail.\n",
+                path.as_str()
+            )
+        }
         (Preview::Write { .. }, _, Some(path)) => unified(path.as_str(), &preview, form),
         _ => String::new(),
     };

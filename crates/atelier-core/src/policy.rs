@@ -353,6 +353,15 @@ impl Policy {
         self.files.class(&inside, Access::Read).is_some_and(|class| class.verdict == Verdict::Deny)
     }
 
+    /// Judges copying a folder, once its links are resolved: in the copy nobody would recognise the
+    /// files that are asked about because of where they lie.
+    pub fn judge_copied(&self, folder: &WorkspacePath) -> Judgement {
+        match self.files.leading_to(folder.relative()) {
+            Some(class) => class.judgement(folder.as_str()),
+            None => Judgement::new(Verdict::Low, "file.read", "The folder is only looked at."),
+        }
+    }
+
     /// Judges one path that a tool outside this catalog is about to use. The restrictions on that
     /// tool apply.
     pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -27,18 +27,25 @@ impl Ignored {
 
     /// Whether a path is hidden, itself or through one of its parents.
     pub(crate) fn hides(&self, path: &Path, is_dir: bool) -> bool {
-        match &self.0 {
-            Some(rules) if !path.as_os_str().is_empty() => {
-                rules.matched_path_or_any_parents(path, is_dir).is_ignore()
-            }
-            _ => false,
-        }
+        let Some(rules) = self.0.as_ref().filter(|_| !path.as_os_str().is_empty()) else {
+            return false;
+        };
+        let hides = |path: &Path| rules.matched_path_or_any_parents(path, is_dir).is_ignore();
+        hides(path) || of_conflict(path).is_some_and(|path| hides(&path))
     }
 
     /// Whether an entry of a visible directory is hidden.
     pub(crate) fn hides_entry(&self, path: &Path, is_dir: bool) -> bool {
-        self.0.as_ref().is_some_and(|rules| rules.matched(path, is_dir).is_ignore())
+        let Some(rules) = &self.0 else { return false };
+        let hides = |path: &Path| rules.matched(path, is_dir).is_ignore();
+        hides(path) || of_conflict(path).is_some_and(|path| hides(&path))
     }
+}
+
+/// The file whose one side this is, if git wrote it in a conflict: it calls it `name~branch`.
+fn of_conflict(path: &Path) -> Option<PathBuf> {
+    let (name, _) = path.file_name()?.to_str()?.split_once('~')?;
+    (!name.is_empty()).then(|| path.with_file_name(name))
 }
 
 /// What an `.atelierignore` hides, for files that are not in a folder.

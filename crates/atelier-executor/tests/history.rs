@@ -283,6 +283,72 @@ fn replacements_are_not_shown_unasked() {
     }
 }
 
+/// Neither do replacements stand for what somebody approved to be shown or written.
+#[test]
+fn replacements_do_not_count_for_approved_commands_either() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
+    let medium = Approval { up_to: Verdict::Medium, ..Approval::none() };
+    let blame = git(&["blame", "-s", "HEAD", "--", "a.txt"]);
+    let told = json!(approved(&f, "execute_command", blame, &medium)).to_string();
+    assert!(told.contains("two") && !told.contains("SECRET-"), "{told}");
+    assert!(f.bash("rm a.txt"));
+    f.call("execute_command", git(&["checkout", "--", "a.txt"]));
+    assert_eq!(fs::read_to_string(f.path("a.txt")).unwrap(), "two\n");
+}
+
+/// In a conflict of a file and a folder, git writes the file to `name~branch`. It is the same
+/// secret: in the folder, and where a merge is made again to be shown.
+#[test]
+fn sides_of_a_conflict_stay_secret() {
+    let f = Fixture::new();
+    f.put("deploy.pem", "SECRET-key\n");
+    f.put("plan.txt", "SECRET-plan\n");
+    assert!(f.bash(
+        "git init -qb main . && git add -A && git commit -qm one && git checkout -qb other &&
+         git rm -q deploy.pem plan.txt && mkdir deploy.pem plan.txt &&
+         echo x > deploy.pem/x && echo x > plan.txt/x && git add -A && git commit -qm folders &&
+         git checkout -q main && echo SECRET-two >> deploy.pem && echo SECRET-two >> plan.txt &&
+         git commit -qam two && ! git merge -q other"
+    ));
+    f.put(".atelierignore", "/plan.txt\n");
+    assert!(f.path("deploy.pem~HEAD").exists() && f.path("plan.txt~HEAD").exists());
+    let judged = |args: &[&str]| {
+        f.judge("execute_command", json!({ "command": "cat", "args": args })).verdict
+    };
+    assert_eq!(judged(&["deploy.pem~HEAD"]), Verdict::High);
+    assert_eq!(judged(&["plan.txt~HEAD"]), Verdict::Deny);
+    let told = json!(unasked(&f, "grep", &["-r", "SECRET", "."])).to_string();
+    assert!(!told.contains("SECRET-"), "{told}");
+    assert!(f.bash("git add -A && git rm -qf --cached 'deploy.pem~HEAD' 'plan.txt~HEAD'"));
+    assert!(f.bash("git commit -qm merged"));
+    for args in [
+        &["show", "--remerge-diff", "HEAD"][..],
+        &["show", "--diff-merges=remerge", "HEAD"],
+        &["show", "--diff-merges", "r", "HEAD"],
+        &["log", "-p", "--diff-merges=r"],
+    ] {
+        let told = json!(unasked(&f, "git", args)).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+    }
+    let told = unasked(&f, "git", &["log", "-p", "--diff-merges=first-parent"]);
+    assert!(told.success(), "{told:?}");
+}
+
+/// A folder that git goes to in several steps is one folder.
+#[test]
+fn hidden_files_are_hidden_however_git_gets_there() {
+    let f = Fixture::new();
+    with_secrets(&f);
+    for way in
+        [&["-C", "private"][..], &["-C", "private", "-C", "."], &["-C", ".", "-C", "private"]]
+    {
+        let args = [way, &["blame", "HEAD", "--", "plan.txt"]].concat();
+        assert_eq!(f.judge("execute_command", git(&args)).verdict, Verdict::Deny, "{args:?}");
+    }
+}
+
 /// What is new since the last look is looked through, and nothing that was found is forgotten.
 #[test]
 fn new_commits_are_looked_through() {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use atelier_core::policy::Policy;
 use atelier_core::policy::verdict::Verdict;
 use common::Fixture;
 use serde_json::json;
@@ -110,4 +111,40 @@ fn mails_that_git_reads_otherwise_are_asked_about() {
     let series = "# This series applies on GIT commit 0123abcd\nevil.patch\n";
     assert_eq!(rated(series), Verdict::High);
     assert_eq!(rated(&format!("\n\n{series}")), Verdict::High);
+}
+
+/// Whoever approves a patch of ordinary files is not asked again by the machine.
+#[test]
+fn an_ordinary_patch_is_asked_about_once() {
+    let f = Fixture::new();
+    f.put("p.diff", patch("src/new.rs"));
+    for (command, args) in [("patch", &["-p1", "-i", "p.diff"][..]), ("git", &["apply", "p.diff"])]
+    {
+        let params = json!({ "command": command, "args": args });
+        let (_, by_text) =
+            Policy::builtin().judge_request("execute_command", params.clone(), &f.roots);
+        assert_eq!(f.judge("execute_command", params).class, by_text.class, "{command}");
+    }
+}
+
+/// Programs follow links on their way to a file, so the file at the end counts.
+#[test]
+fn links_on_the_way_count() {
+    let f = Fixture::new();
+    f.put(".github/workflows/ci.yml", "x\n");
+    assert!(f.bash("ln -s .github/workflows flows && ln -s ../out away && ln -s src code"));
+    let rated = |command: &str, args: &[&str], name: &str| {
+        f.put("p.diff", patch(name));
+        f.judge("execute_command", json!({ "command": command, "args": args })).verdict
+    };
+    let apply = &["-p1", "-i", "p.diff"][..];
+    assert_eq!(rated("patch", apply, "flows/new.yml"), Verdict::High);
+    assert_eq!(rated("patch", apply, "flows/deep/new.yml"), Verdict::High);
+    assert_eq!(rated("patch", &[&["-d", "flows"], apply].concat(), "new.yml"), Verdict::High);
+    assert_eq!(rated("git", &["apply", "p.diff"], "flows/new.yml"), Verdict::High);
+    assert_eq!(rated("patch", apply, "away/new.yml"), Verdict::High);
+    assert_eq!(rated("patch", apply, "code/new.rs"), Verdict::Medium);
+    assert_eq!(rated("patch", apply, "new/deep/new.rs"), Verdict::Medium);
+    let far = &["-d", ".github", "-d", ".", "-d", "workflows", "-p1", "-i", "p.diff"];
+    assert_eq!(rated("patch", far, "new.yml"), Verdict::High);
 }

@@ -204,3 +204,28 @@ fn no_file_tool_makes_or_changes_a_repository_unasked() {
         assert_eq!(judged.verdict, Verdict::Medium, "{path}: {judged:?}");
     }
 }
+
+/// A person's git would write to the working tree of a repository, wherever it lies.
+#[test]
+fn a_new_repository_that_works_outside_is_set_aside() {
+    let f = Fixture::new();
+    let made = python(
+        &f,
+        r"import os
+def repository(path, tree):
+    for part in ['objects', 'refs/heads']: os.makedirs(f'{path}/{part}')
+    open(f'{path}/HEAD', 'w').write('ref: refs/heads/main\n')
+    open(f'{path}/config', 'w').write(f'[core]\n\tworktree = {tree}\n')
+repository('away/.git', '/tmp'); repository('up/.git', '../../../out')
+os.symlink('/tmp', 'lnk'); repository('linked/.git', '../../lnk')
+os.makedirs('tree'); repository('fine/.git', '../../tree'); repository('own/.git', os.getcwd() + '/tree')
+",
+    );
+    for name in ["away", "up", "linked"] {
+        assert!(!f.path(&format!("{name}/.git")).exists(), "{name}: {made:?}");
+        assert!(note(&made).contains(&format!("{name}/.git")), "{made:?}");
+    }
+    for name in ["fine", "own"] {
+        assert!(f.path(&format!("{name}/.git")).exists(), "{name}: {made:?}");
+    }
+}

@@ -385,3 +385,41 @@ fn a_secret_with_an_odd_name_is_hidden_too() {
     let found = f.call("grep", json!({ "pattern": "SECRET" }));
     assert!(!json!(found).to_string().contains("SECRET-42"), "{found:?}");
 }
+
+/// An edit that does not fit says what is not in the file, and one guess after the other says what
+/// is. So a person is asked before anybody learns it.
+#[test]
+fn no_edit_tries_out_what_a_secret_file_holds() {
+    let f = Fixture::new();
+    f.put(".env", "TOKEN=SECRET-live\n");
+    let guess = |old: &str| json!({ "old_text": old, "new_text": "x" });
+    let shown = |params: Value| f.tools().preview(&parse(&f, "edit_file", params));
+    let sum = "0".repeat(64);
+    for params in [
+        json!({ "path": ".env", "edits": [guess("TOKEN=A")] }),
+        json!({ "path": ".env", "edits": [guess("TOKEN=S"), guess("E")] }),
+        json!({ "path": ".env", "edits": [guess("TOKEN=A"), { "old_text": "a", "new_text": "a" }] }),
+        json!({ "path": ".env", "edits": [guess("TOKEN=S"), { "old_text": "a", "new_text": "a" }] }),
+        json!({ "path": ".env", "edits": [guess("TOKEN=S")], "if_checksum": sum }),
+    ] {
+        let preview = shown(params.clone()).unwrap().unwrap();
+        let Preview::Entry(there) = preview else { panic!("{params}: {preview:?}") };
+        assert_eq!((there.text, there.size), (None, 18), "{params}");
+    }
+    assert!(shown(json!({ "path": "notes.txt", "edits": [guess("nothing")] })).is_err());
+    assert!(shown(json!({ "path": "gone.env", "edits": [guess("nothing")] })).is_err());
+}
+
+/// A folder that is copied through a link is the folder that the link leads to.
+#[test]
+fn links_do_not_rename_what_is_secret_by_its_place() {
+    let f = Fixture::new();
+    f.put("sub/.config/gh/hosts.yml", "oauth: SECRET-gh\n");
+    assert!(f.bash("ln -s sub/.config settings && ln -s src code"));
+    let judged = |args: &[&str]| {
+        f.judge("execute_command", json!({ "command": "cp", "args": args })).verdict
+    };
+    assert_eq!(judged(&["-r", "settings/.", "copy"]), Verdict::High);
+    assert_eq!(judged(&["-r", "sub/.config/.", "copy"]), Verdict::High);
+    assert_eq!(judged(&["-r", "code/.", "copy"]), Verdict::Medium);
+}

@@ -45,8 +45,8 @@ pub(super) struct Judge<'p, 'c> {
     destinations: BTreeSet<String>,
     /// Whether there is an option that no rule lists. Then any argument may be its value.
     unlisted: bool,
-    /// The directory that an option tells the program to change to first (`git -C dir`).
-    entered: Option<&'c str>,
+    /// The directories that options tell the program to change to first (`git -C dir -C below`).
+    entered: Vec<&'c str>,
     /// The destination of `cp` and `mv`, once it is known.
     dest: Option<&'c str>,
     /// The suffix that the program adds to the names of files to make backups or products.
@@ -76,7 +76,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             others: Vec::new(),
             destinations: BTreeSet::new(),
             unlisted: false,
-            entered: None,
+            entered: Vec::new(),
             dest: None,
             suffix: None,
             paths: None,
@@ -211,17 +211,22 @@ impl<'p, 'c> Judge<'p, 'c> {
     }
 
     /// Keeps a path for the executor: relative to the working directory and, if the program changes
-    /// to another directory first, also relative to that one.
+    /// to other directories first, also relative to those. Most programs go from one to the next,
+    /// and some take only the last.
     fn note(&mut self, raw: &str, path: WorkspacePath, access: Access) {
         let Some(paths) = &mut self.paths else { return };
-        if let Some(entered) =
-            self.entered.filter(|entered| *entered != raw && !raw.starts_with('/'))
-        {
-            let raw = format!("{entered}/{raw}");
-            let path =
-                normalise(&raw, self.cwd.relative(), self.roots).map(|normal| normal.into_path());
-            if let Ok(path) = path {
-                paths.push(PathUse { raw, path, access });
+        if !raw.starts_with('/') {
+            let way = self.entered.join("/");
+            let last = self.entered.last().copied().filter(|last| *last != way);
+            for entered in [last.unwrap_or_default(), &way] {
+                if entered.is_empty() || entered == raw {
+                    continue;
+                }
+                let raw = format!("{entered}/{raw}");
+                let path = normalise(&raw, self.cwd.relative(), self.roots);
+                if let Ok(path) = path.map(|path| path.into_path()) {
+                    paths.push(PathUse { raw, path, access });
+                }
             }
         }
         paths.push(PathUse { raw: raw.to_owned(), path, access });

@@ -404,10 +404,15 @@ fn lowered(path: &str) -> Cow<'_, str> {
 const BACKUPS: [&str; 8] = [".bak", ".old", ".orig", ".save", ".backup", ".swp", ".swo", "~"];
 
 /// The names that this name may be a backup of. vim also puts a dot in front of the name of a
-/// backup.
+/// backup, and further backups have numbers: `id_rsa.bak2`, `id_rsa.1`. git writes one side of a
+/// conflict to `name~branch`, and cp makes `name.~1~`.
 fn originals(name: &str) -> impl Iterator<Item = &str> {
-    let original = BACKUPS.iter().find_map(|ending| name.strip_suffix(ending));
-    original.into_iter().chain(original.and_then(|name| name.strip_prefix('.')))
+    let unnumbered = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let original = BACKUPS.iter().find_map(|ending| unnumbered.strip_suffix(ending));
+    let dotted = original.and_then(|name| name.strip_prefix('.'));
+    let rotated = unnumbered.strip_suffix('.').filter(|_| unnumbered.len() < name.len());
+    let side = name.split_once('~').map(|(side, _)| side.strip_suffix('.').unwrap_or(side));
+    [original, dotted, rotated, side].into_iter().flatten()
 }
 
 /// The names that other programs may read this name as: the name itself, the name without the

@@ -62,11 +62,6 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(super) const LENT: &str = "git-credentials";
 const LENT_HELPER: &str = "store --file=\"$TMPDIR/git-credentials\"";
 
-/// Shows every object as it is, and not as a replacement in `refs/replace` has it.
-pub(super) fn no_replacements() -> (String, String) {
-    ("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())
-}
-
 /// The environment of a git command. `neutralised` has the names of settings in the repository's
 /// configuration that would run something and can be emptied.
 pub(super) fn environment(
@@ -92,6 +87,9 @@ pub(super) fn environment(
         // An empty value takes precedence over the repository's `core.gitProxy`.
         ("GIT_PROXY_COMMAND", ""),
         ("GIT_NO_LAZY_FETCH", "1"),
+        // What git shows or writes must be what was looked through: every object as it is, and not
+        // as a replacement in `refs/replace` has it. A remote can add such replacements.
+        ("GIT_NO_REPLACE_OBJECTS", "1"),
         ("GIT_ATTR_NOSYSTEM", "1"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("GIT_ASKPASS", ""),
@@ -124,7 +122,7 @@ fn neutral(name: &str) -> Option<&'static str> {
         ("submodule", "ignore") => "dirty",
         ("submodule", "update") => "checkout",
         ("diff", "textconv") => "cat",
-        ("trailer", "cmd" | "command") => "true",
+        ("trailer", "cmd" | "command") | ("hook", "command") => "true",
         // This program runs here if the other repository is on this machine, and with the user's
         // account if it is on another machine.
         ("remote", "uploadpack") => "git-upload-pack",
@@ -182,9 +180,13 @@ pub(super) fn place(args: &[String]) -> Vec<String> {
     let (mut place, mut at) = (Vec::new(), 0);
     while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
         at += 1;
-        if let ("-C", Some(dir)) = (arg.as_str(), args.get(at)) {
-            place.extend([arg.clone(), dir.clone()]);
-            at += 1;
+        match (arg.as_str(), args.get(at)) {
+            ("-C", Some(dir)) => {
+                place.extend([arg.clone(), dir.clone()]);
+                at += 1;
+            }
+            ("--attr-source", Some(_)) => at += 1,
+            _ => {}
         }
     }
     place
@@ -197,7 +199,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         match arg.as_str() {
-            "-C" => at += 2,
+            "-C" | "--attr-source" => at += 2,
             option if option.starts_with('-') => at += 1,
             "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
                 // `stash` accepts the options only after these sub-commands.

@@ -95,8 +95,7 @@ impl Runner {
         cancel: &Cancel,
     ) -> Result<GitAnswer> {
         let spec = question(about, args);
-        let mut environment = self.git_environment(&spec, &[]);
-        environment.push(git::no_replacements());
+        let environment = self.git_environment(&spec, &[]);
         whole(self.start(workspace, &spec, environment, cancel)?)
     }
 }

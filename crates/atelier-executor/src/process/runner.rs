@@ -8,9 +8,7 @@ use std::sync::Mutex;
 
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
-use super::{
-    Access, CommandSpec, Isolation, KnownRepository, Outcome, Toolchains, detect_isolation,
-};
+use super::{CommandSpec, Isolation, KnownRepository, Outcome, Toolchains, detect_isolation};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -110,9 +108,7 @@ impl Runner {
         // of them.
         let helpers = self.helpers(workspace, spec, cancel)?;
         let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
-        let mut environment = self.git_environment(&spec, &helpers);
-        // What is shown unasked must be what was looked through.
-        environment.extend((spec.access == Access::ReadOnly).then(git::no_replacements));
+        let environment = self.git_environment(&spec, &helpers);
         self.start(workspace, &spec, environment, cancel)
     }
 

@@ -35,7 +35,8 @@ pub enum Preview {
         before: Option<String>,
         after: String,
     },
-    /// Something is deleted, or moved to a place where nothing is yet.
+    /// Something is deleted, or moved to a place where nothing is yet. Or a file of secrets is
+    /// changed in a way that does not fit its content.
     Entry(Described),
 }
 
@@ -111,7 +112,19 @@ impl Tools<'_> {
                     Err(error) => Err(error),
                 }
             }
-            (None, _) => self.preview_write(call),
+            (None, _) => {
+                let error = match self.preview_write(call) {
+                    Err(error) => error,
+                    shown => return shown,
+                };
+                // An edit that does not fit says something about the file. Nobody has been asked
+                // about a file of secrets yet, so the person is asked, and learns that it fails.
+                let path = call.path("path")?;
+                match self.describe(path).ok().filter(|_| self.reads_as_secret(path)) {
+                    Some(there) => Ok(Some(Preview::Entry(there))),
+                    None => Err(error),
+                }
+            }
         }
     }
 
@@ -249,7 +262,15 @@ impl Tools<'_> {
             return Judgement::denied(FailureCode::PathNotAllowed, "file.repository", reason);
         }
         match to_workspace_path(&real, shown) {
-            Ok(resolved) => self.policy.judge_resolved(&resolved, used.access, is_dir),
+            Ok(resolved) => {
+                let judgement = self.policy.judge_resolved(&resolved, used.access, is_dir);
+                match call.command() {
+                    Some(command) if is_dir && command.command == "cp" => {
+                        judgement.stricter(self.policy.judge_copied(&resolved))
+                    }
+                    _ => judgement,
+                }
+            }
             Err(error) => {
                 Judgement::denied(FailureCode::PathOutsideWorkspace, "path.link", error.to_string())
             }
@@ -257,7 +278,7 @@ impl Tools<'_> {
     }
 
     /// Resolves a path. A removal affects the name itself, so a link at the end is not followed.
-    fn resolve(&self, walked: &Path, access: Access) -> Result<PathBuf, Errno> {
+    pub(super) fn resolve(&self, walked: &Path, access: Access) -> Result<PathBuf, Errno> {
         let (handle, root) = (self.workspace.handle(), self.workspace.root());
         match (access, walked.file_name()) {
             (Access::Remove, Some(name)) => {

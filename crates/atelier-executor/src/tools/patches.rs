@@ -2,12 +2,15 @@
 //! is judged as if its own call wrote it.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 
 use atelier_core::path::{MAX_PATH_BYTES, WorkspacePath};
 use atelier_core::policy::Access;
 use atelier_core::policy::call::{self, ToolCall};
+use atelier_core::policy::class::CallClass;
 use atelier_core::policy::verdict::{Judgement, Verdict};
+use rustix::io::Errno;
 
 use super::Tools;
 use crate::error::Error;
@@ -77,9 +80,12 @@ impl Tools<'_> {
     }
 
     fn judge_patch(&self, patch: &str, folders: &BTreeSet<String>) -> Judgement {
-        let mut worst = Judgement::new(Verdict::Low, "patch", "It changes files of the project.");
+        // That ordinary files are changed is what everybody who approves a patch knows.
+        let changes = Judgement::new(Verdict::Medium, "patch", "It changes files of the project.");
+        let mut worst = Judgement { class: CallClass::default(), ..changes };
         let mut left = MOST_NAMES;
         let mut is_header = false;
+        let mut places = HashMap::new();
         for line in patch.lines() {
             // A header goes on in the next line if that is indented.
             let goes_on = is_header && line.starts_with([' ', '\t']);
@@ -115,8 +121,8 @@ impl Tools<'_> {
                             return worst.stricter(unread("it names too many files"));
                         }
                         left -= 1;
-                        worst = worst
-                            .stricter(self.judge_name(folder, name[at..].trim_start_matches('/')));
+                        let name = name[at..].trim_start_matches('/');
+                        worst = worst.stricter(self.judge_name(folder, name, &mut places));
                     }
                 }
             }
@@ -124,18 +130,46 @@ impl Tools<'_> {
         worst
     }
 
-    fn judge_name(&self, folder: &str, name: &str) -> Judgement {
+    /// Judges a write to one name, by the name itself and by where the links in its folder lead.
+    /// `places` remembers the folders of a patch.
+    fn judge_name(&self, folder: &str, name: &str, places: &mut Places) -> Judgement {
         if name.is_empty() {
             return Judgement::new(Verdict::Low, "patch", "It names no file.");
         }
         let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        match WorkspacePath::parse(&path, self.roots) {
-            Ok(path) => self.policy.judge_resolved(&path, Access::Write, false),
-            // What we cannot read, the program that applies it may.
-            Err(_) => unread(UNREADABLE),
+        // What we cannot read, the program that applies it may.
+        let Ok(path) = WorkspacePath::parse(&path, self.roots) else { return unread(UNREADABLE) };
+        let named = self.policy.judge_resolved(&path, Access::Write, false);
+        let (Some(above), Some(file)) = (relative(&path).parent(), path.file_name()) else {
+            return named;
+        };
+        let place =
+            places.entry(above.to_owned()).or_insert_with_key(|above| self.real_folder(above));
+        match place.as_ref().map(|place| to_workspace_path(&place.join(file), path.as_str())) {
+            Some(Ok(real)) if real == path => named,
+            Some(Ok(real)) => {
+                named.stricter(self.policy.judge_resolved(&real, Access::Write, false))
+            }
+            _ => named.stricter(unread("a link leads out of the workspace")),
+        }
+    }
+
+    /// Where a folder lies once links are followed; `None` if it is outside the workspace. Folders
+    /// that do not exist yet lie where their names say.
+    fn real_folder(&self, folder: &Path) -> Option<PathBuf> {
+        match self.resolve(folder, Access::Write) {
+            Ok(real) => Some(real),
+            Err(Errno::XDEV | Errno::LOOP) => None,
+            Err(_) => match (folder.parent(), folder.file_name()) {
+                (Some(above), Some(name)) => Some(self.real_folder(above)?.join(name)),
+                _ => None,
+            },
         }
     }
 }
+
+/// Folders that a patch names, and where they lie.
+type Places = HashMap<PathBuf, Option<PathBuf>>;
 
 /// A patch with more names is not examined any further.
 const MOST_NAMES: usize = 200_000;

@@ -115,7 +115,10 @@ impl Tools<'_> {
                 match (name.to_str(), kind) {
                     (Some("commondir"), _) => found.is_elsewhere |= dir == folder,
                     (Some("config" | "config.worktree"), _) => match self.settings(runner, &path) {
-                        Some(settings) => found.settings.extend(settings),
+                        Some(settings) => {
+                            found.works_outside |= self.works_outside(&dir, &settings);
+                            found.settings.extend(settings);
+                        }
                         None => found.is_unread = true,
                     },
                     (Some("hooks"), Kind::Directory) => match self.names_in(&path) {
@@ -140,6 +143,20 @@ impl Tools<'_> {
             });
             found.is_unread |= listed.is_err();
         }
+    }
+
+    /// Whether the settings of the repository in `dir` put its working tree outside the workspace.
+    fn works_outside(&self, dir: &Path, settings: &[(String, String)]) -> bool {
+        let (handle, root) = (self.workspace.handle(), self.workspace.root());
+        let mut trees = settings.iter().filter(|(name, _)| name == "core.worktree");
+        trees.any(|(_, tree)| {
+            let tree = Path::new(tree);
+            let inside = match tree.is_absolute() {
+                true => tree.strip_prefix(root).ok().map(Path::to_owned),
+                false => Some(dir.join(tree)),
+            };
+            inside.is_none_or(|tree| links::resolve(handle, root, &tree) == Err(Errno::XDEV))
+        })
     }
 
     fn names_in(&self, dir: &Path) -> Option<Vec<String>> {

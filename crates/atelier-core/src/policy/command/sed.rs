@@ -165,6 +165,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Skips a replacement and the delimiter after it. Only a line break after a backslash is part
+    /// of it.
     fn replacement(&mut self, delimiter: char) -> Option<()> {
         loop {
             match self.next()? {
@@ -172,6 +174,7 @@ impl<'a> Reader<'a> {
                     self.next()?;
                 }
                 c if c == delimiter => return Some(()),
+                '\n' => return None,
                 _ => {}
             }
         }
@@ -203,7 +206,9 @@ impl<'a> Reader<'a> {
     fn text(&mut self) {
         loop {
             let line = self.line();
-            let goes_on = line.ends_with('\\') && !line.ends_with("\\\\");
+            // Two backslashes are one that is escaped.
+            let backslashes = line.len() - line.trim_end_matches('\\').len();
+            let goes_on = backslashes % 2 == 1;
             if !goes_on || self.next().is_none() {
                 return;
             }
@@ -291,9 +296,22 @@ mod tests {
         assert_eq!(of("s/.*/id/g\tw ../x"), [Effect::Writes("../x")]);
         assert_eq!(of("q;e id"), [Effect::Runs]);
         assert_eq!(of("s/[[]/]/;s/[/]/b/;e id"), [Effect::Runs]);
-        for faulty in
-            ["k", "s/a", "s\na\nb\n", "y\na\nb\n", "s\\a\\b\\", "y\\a\\b\\", "s/a\nb/c/", "/a\nb/d"]
-        {
+        // A text that ends in three backslashes goes on, and a replacement does not.
+        assert_eq!(of("a x\\\\\\\ns/a/b\ne id #/"), [Effect::Runs]);
+        assert_eq!(of("s/a/b\\\nc/;e id"), [Effect::Runs]);
+        assert_eq!(of("a x\\\\\ne id"), [Effect::Runs]);
+        for faulty in [
+            "s/a/b\ne id #/",
+            "y/a/b\ne id #/",
+            "k",
+            "s/a",
+            "s\na\nb\n",
+            "y\na\nb\n",
+            "s\\a\\b\\",
+            "y\\a\\b\\",
+            "s/a\nb/c/",
+            "/a\nb/d",
+        ] {
             assert_eq!(of(faulty), [Effect::Unclear], "{faulty:?}");
         }
     }

@@ -74,10 +74,10 @@ impl<'c> Judge<'_, 'c> {
             Kind::Enter => {
                 self.path(text, Access::Read);
                 self.deny_entering_protected(text);
-                if self.entered.is_some() && has_parent_path(text) {
+                if !self.entered.is_empty() && has_parent_path(text) {
                     self.deny("directory", "It goes up from a directory that it went to before.");
                 }
-                self.entered = Some(text);
+                self.entered.push(text);
             }
             Kind::Source | Kind::Response if text.starts_with('@') => {
                 self.deny("response-file", "It takes its arguments from a file.");
@@ -250,7 +250,7 @@ impl<'c> Judge<'_, 'c> {
     /// Denies paths with `..` if the program changes to another directory first, because they are
     /// then relative to that directory.
     pub(super) fn deny_parent_paths_after_entering(&mut self, args: &[String]) {
-        let Some(entered) = self.entered else { return };
+        let Some(entered) = self.entered.last() else { return };
         if args.iter().any(|arg| has_parent_path(arg) && !arg.ends_with(entered)) {
             self.deny(
                 "directory",

@@ -124,7 +124,7 @@ pub fn subcommand(args: &[String]) -> Option<(usize, bool)> {
     let (mut at, mut plain) = (0, true);
     while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
         plain &= HARMLESS.contains(&arg.as_str());
-        at += if arg == "-C" { 2 } else { 1 };
+        at += if matches!(arg.as_str(), "-C" | "--attr-source") { 2 } else { 1 };
     }
     (at < args.len()).then_some((at, plain))
 }
@@ -322,6 +322,7 @@ impl<'a> Line<'a> {
         };
         line.dashes = None;
         let mut effect = Some(Effect::Quiet);
+        let mut follows = false;
         let mut index = at + 1;
         while let Some(arg) = args.get(index).map(String::as_str) {
             if arg == "--" {
@@ -334,14 +335,20 @@ impl<'a> Line<'a> {
                 continue;
             }
             let found = options::look_up(groups, arg);
-            effect = effect.zip(found).map(|(effect, (other, _))| effect.max(other));
+            // By itself it prints nothing. With contents, it prints those of another file.
+            let follow = arg == "--follow" && found.is_some();
+            follows |= follow;
+            if !follow {
+                effect = effect.zip(found).map(|(effect, (other, _))| effect.max(other));
+            }
             if matches!(arg, "--cached" | "--staged") {
                 line.reach = Reach::History;
             }
             line.compares_files |= arg == "--no-index" && found.is_some();
             index += if found.is_some_and(|(_, value)| value) { 2 } else { 1 };
         }
-        line.shown = shown_by(effect);
+        let prints = effect != Some(Effect::Quiet) || args[at] != "log";
+        line.shown = shown_by(effect.map(|it| if follows && prints { Effect::Whole } else { it }));
         line
     }
 
@@ -417,11 +424,12 @@ fn is_silent(args: &[String]) -> bool {
     let picks_hunks = options().any(|arg| picks_hunks(arg));
     match args[0].as_str() {
         // They take contents from the objects that a patch names, or show the patch.
-        "am" => !options().any(|arg| arg.starts_with("--show") || is_three_way(arg)),
+        "am" => !options().any(|arg| shows_patch(arg) || is_three_way(arg)),
         "apply" => !options().any(|arg| is_three_way(arg)),
         "add" | "checkout" | "commit" | "reset" | "restore" | "stage" | "stash" if picks_hunks => {
             false
         }
+        "rebase" if options().any(|arg| shows_patch(arg)) => false,
         // A merge of subtrees writes files to other places, where nothing protects them.
         "cherry-pick" | "merge" | "pull" | "rebase" | "revert"
             if options().any(|arg| arg.contains("subtree")) =>
@@ -441,15 +449,23 @@ fn is_silent(args: &[String]) -> bool {
     }
 }
 
+/// Whether an option is `--show-current-patch`, also abbreviated. With it, git prints the commit
+/// that it was applying.
+fn shows_patch(option: &str) -> bool {
+    option.strip_prefix("--").is_some_and(|long| abbreviates(long, "show-current-patch"))
+}
+
+/// Whether git may take `long`, which may have a value, for this option.
+fn abbreviates(long: &str, option: &str) -> bool {
+    let name = long.split('=').next().unwrap_or_default();
+    !name.is_empty() && option.starts_with(name)
+}
+
 /// Whether an option is `--patch`, `--interactive` or `--edit`, also abbreviated or in a bundle of
 /// short options. With it, git prints what has changed, to let somebody choose.
 fn picks_hunks(option: &str) -> bool {
     match option.strip_prefix("--") {
-        Some(long) => {
-            let name = long.split('=').next().unwrap_or_default();
-            !name.is_empty()
-                && ["patch", "interactive", "edit"].iter().any(|it| it.starts_with(name))
-        }
+        Some(long) => ["patch", "interactive", "edit"].iter().any(|it| abbreviates(long, it)),
         // These letters take the rest of the bundle as their value.
         None => option.strip_prefix('-').is_some_and(|letters| {
             let flags = letters.split(['m', 'F', 'C', 'c', 't', 'u', 'S', 'b', 'B']).next();

@@ -216,6 +216,17 @@ const CONTENT: Group = Group {
         "--compact-summary",
         "--cumulative",
         "--dd",
+        "--diff-merges=1",
+        "--diff-merges=c",
+        "--diff-merges=cc",
+        "--diff-merges=combined",
+        "--diff-merges=dense-combined",
+        "--diff-merges=first-parent",
+        "--diff-merges=m",
+        "--diff-merges=none",
+        "--diff-merges=off",
+        "--diff-merges=on",
+        "--diff-merges=separate",
         "--dirstat",
         "--find-renames",
         "--function-context",
@@ -267,7 +278,6 @@ const CONTENT: Group = Group {
         "--color-moved-ws",
         "--diff-algorithm",
         "--diff-filter",
-        "--diff-merges",
         "--dst-prefix",
         "--ignore-matching-lines",
         "--inter-hunk-context",
@@ -304,8 +314,8 @@ const CONTENT: Group = Group {
     ..NONE
 };
 
-/// Options that reach beyond the pathspecs: they look for what a file was before, or show whole
-/// commits.
+/// Options that reach beyond the pathspecs: they look for what a file was before, show whole
+/// commits, or merge again, which puts sides of a conflict under names that no commit has.
 const WHOLE: Group = Group {
     effect: Effect::Whole,
     flags: &[
@@ -316,7 +326,7 @@ const WHOLE: Group = Group {
         "--pickaxe-all",
         "-C",
     ],
-    with_value: &["-L"],
+    with_value: &["--diff-merges", "-L"],
     with_equals: &["--find-copies"],
     glued: &[("-C", true), ("-L", false)],
     ..NONE

@@ -17,6 +17,8 @@ pub struct NewRepository {
     pub has_attributes: bool,
     /// Whether it takes its configuration from another folder, or is a link.
     pub is_elsewhere: bool,
+    /// Whether its working tree is outside the workspace, so that a person's git would write there.
+    pub works_outside: bool,
     /// Whether a part of it could not be read.
     pub is_unread: bool,
 }
@@ -29,6 +31,9 @@ impl NewRepository {
         }
         if self.is_unread {
             return Some("its configuration cannot be read".to_owned());
+        }
+        if self.works_outside {
+            return Some("its working tree lies outside the workspace".to_owned());
         }
         let runs = self.settings.iter().find(|(name, value)| !is_harmless(name, value));
         if let Some((name, _)) = runs {
@@ -229,5 +234,6 @@ mod tests {
         assert!(NewRepository { has_attributes: true, ..new() }.fault().is_some());
         assert!(NewRepository { is_elsewhere: true, ..new() }.fault().is_some());
         assert!(NewRepository { is_unread: true, ..new() }.fault().is_some());
+        assert!(NewRepository { works_outside: true, ..new() }.fault().is_some());
     }
 }
