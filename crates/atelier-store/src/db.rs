@@ -156,6 +156,11 @@ impl Conn {
     }
 }
 
+/// A place that a user has named: a path as it is, a URL without credentials.
+pub fn masked_place(place: &str) -> String {
+    if place.contains("://") { masked(place) } else { place.to_owned() }
+}
+
 /// A URL without its user, password and query, which may hold credentials.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".into() };

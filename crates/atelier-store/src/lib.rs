@@ -51,6 +51,7 @@ mod provider_keys;
 mod read_cache;
 mod rows;
 mod sessions;
+mod snapshot;
 mod tasks;
 mod text_search;
 mod writer;
@@ -60,7 +61,7 @@ pub use agents::{AgentChanges, AgentRef};
 pub use clients::{CLIENT_LEASE, Disconnect};
 pub use collections::{Collection, Fullness};
 pub use conversations::ConversationChanges;
-pub use db::{Settings, masked};
+pub use db::{Settings, masked, masked_place};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Delta, DeltaReceiver, DeltaSender, Subscription, Wakeup, WakeupReceiver, Wakeups};
 pub use file_edits::{
@@ -81,6 +82,7 @@ pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
 pub use rows::interactions::AddedInteractions;
 pub use sessions::{Revocations, Session};
+pub use snapshot::{ObjectRef, Progress, SNAPSHOT_FILE, TableContent};
 pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
 };
@@ -121,6 +123,17 @@ pub enum Error {
          it was last used by a newer version; run that one, or restore an older backup"
     )]
     Newer { found: i64, known: i64 },
+    #[error(
+        "the database has schema {found} and this version of Atelier has schema {known}: use the \
+         version that the servers run"
+    )]
+    OtherSchema { found: i64, known: i64 },
+    #[error("there is no database of Atelier yet")]
+    NoDatabase,
+    #[error("{0} is not empty: nothing was changed; choose an empty one")]
+    NotEmpty(String),
+    #[error("cannot read or write a file: {0}")]
+    Io(#[from] std::io::Error),
     #[error("cannot open the database at {place}")]
     Open { place: String, source: sqlx::Error },
     #[error("cannot migrate the database")]

@@ -1,5 +1,6 @@
 //! `atelier`: one binary for the server and its clients.
 
+mod backup;
 mod chat;
 mod check;
 mod config;
@@ -15,6 +16,7 @@ mod mcp_mounts;
 mod mcp_projects;
 mod memory;
 mod metrics;
+mod migrate;
 #[cfg(test)]
 mod reference;
 mod serve;
@@ -62,6 +64,12 @@ enum Command {
     Mcp(Box<mcp::Args>),
     /// Search, export, import and delete what an agent remembers
     Memory(memory::Args),
+    /// Copy everything that the server keeps to a folder, a .tar file or a bucket
+    Backup(backup::BackupArgs),
+    /// Bring back a server from a backup
+    Restore(backup::RestoreArgs),
+    /// Move everything to another database, such as from SQLite to PostgreSQL
+    Migrate(migrate::Args),
     /// Check the configuration and all services, and say how to fix problems
     Doctor(doctor::Args),
 }
@@ -88,6 +96,9 @@ fn main() -> ExitCode {
         Command::Files(args) => files::run(args),
         Command::Mcp(args) => mcp::run(*args),
         Command::Memory(args) => memory::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {

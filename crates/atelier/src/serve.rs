@@ -427,7 +427,7 @@ pub(crate) fn create_private(data: &Path) -> Result<()> {
 }
 
 /// Locks the data folder, because only one server may use an embedded database.
-fn lock(data: &Path) -> Result<File> {
+pub(crate) fn lock(data: &Path) -> Result<File> {
     let path = data.join("lock");
     let file =
         File::create(&path).with_context(|| format!("cannot write to {}", data.display()))?;
