@@ -1,6 +1,6 @@
 //! The memory of agents: interactions, filters, and the names of collections.
 
-use crate::{AgentId, AgentName, InteractionId, Invalid, ProjectId, UserId, agent::fits};
+use crate::{AgentId, AgentName, CallId, InteractionId, Invalid, ProjectId, UserId, agent::fits};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -55,6 +55,16 @@ pub struct Interaction {
     pub session_id: Option<String>,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
+}
+
+/// The field of the metadata that names the tool call which an interaction tells of.
+const CALL: &str = "tool_id";
+
+impl Interaction {
+    /// The tool call that the interaction tells of.
+    pub fn call_id(&self) -> Option<CallId> {
+        self.metadata.get(CALL)?.as_str()?.parse().ok()
+    }
 }
 
 /// How a search compares texts.
@@ -178,6 +188,10 @@ impl NewInteraction {
     pub fn of_session(mut self, session: impl ToString) -> Self {
         self.session_id = Some(session.to_string());
         self
+    }
+
+    pub fn of_call(self, call: CallId) -> Self {
+        self.with(CALL, call.to_string())
     }
 
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {

@@ -91,7 +91,7 @@ pub fn of_call(call: &GatedCall) -> Remembered {
     let params = shortened(&masked_json(&params, MAX_PARAMS).to_string(), MAX_PARAMS);
     let text = format!("{} {params}\n→ {outcome}", call.tool_name);
     let mut interaction = NewInteraction::new(InteractionType::ToolCall, text)
-        .with("tool_id", call.tool_id.to_string())
+        .of_call(call.tool_id)
         .with("tool_name", call.tool_name.clone())
         .with("status", call.status.as_str());
     interaction.task_id = call.task_id.map(|id| id.to_string());

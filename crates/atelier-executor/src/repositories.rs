@@ -137,7 +137,7 @@ pub(crate) fn repository_listed(dir: &Path, names: &Names) -> Option<PathBuf> {
 
 /// Whether a folder that is being listed is a repository: its handle is there, so asking costs
 /// little.
-fn is_listed_repository(names: &Names) -> bool {
+pub(crate) fn is_listed_repository(names: &Names) -> bool {
     makes_repository(|name| is_there(names.handle(), name))
 }
 

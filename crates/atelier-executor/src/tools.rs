@@ -8,6 +8,7 @@ mod functions;
 mod history;
 mod judge;
 mod kind;
+mod new_repositories;
 mod patches;
 mod path_restrictions;
 mod planted;

@@ -209,6 +209,124 @@ fn a_patch_brings_nothing_back_from_history() {
     assert!(!f.path("x.txt").exists());
 }
 
+/// A folder of a commit can be put to another place, where nothing protects its files.
+#[test]
+fn files_of_a_commit_do_not_come_to_other_places() {
+    let f = Fixture::new();
+    f.put("home/.config/gh/hosts.yml", "oauth_token: SECRET-place\n");
+    with_secrets(&f);
+    assert!(f.bash("git tag folder HEAD:private && git tag -am x away HEAD:home/.config"));
+    let tree = printed(&f, "git rev-parse HEAD:private");
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
+    let source = format!("--source={tree}");
+    for args in [
+        &["reset", "HEAD:home/.config", "--", "gh/hosts.yml"][..],
+        &["reset", "HEAD:home/.config", "gh/hosts.yml"],
+        &["reset", "-q", "HEAD:private", "--", "plan.txt"],
+        &["reset", "v1:private", "--", "."],
+        &["reset", "HEAD^{tree}:private", "--", "plan.txt"],
+        &["reset", "folder", "--", "plan.txt"],
+        &["reset", "away", "--", "gh"],
+        &["reset", "tags/folder^{}", "--", "plan.txt"],
+        &["reset", &tree, "--", "plan.txt"],
+        &["checkout", "HEAD:private", "--", "plan.txt"],
+        &["checkout", "--conflict", "merge", "folder", "plan.txt"],
+        &["restore", "--source=HEAD:private", "--staged", "plan.txt"],
+        &["restore", "--sou=HEAD:private", "--staged", "plan.txt"],
+        &["restore", "--source", "HEAD:private", "-S", "--", "plan.txt"],
+        &["restore", "-Ss", "HEAD:private", "--", "plan.txt"],
+        &["restore", "-SsHEAD:private", "--", "plan.txt"],
+        &["restore", "-sfolder", "-S", "--", "plan.txt"],
+        &["restore", &source, "--staged", "--", "plan.txt"],
+        &["read-tree", "--prefix=x/", "HEAD:private"],
+        &["read-tree", "--prefix=x/", "folder"],
+        &["commit-tree", "folder", "-m", "x"],
+    ] {
+        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        // A hidden folder that the command names is refused, and the others are asked about.
+        let refused = told.contains("approval") || told.contains("\"DENY\"");
+        assert!(refused, "{args:?} is not asked about: {told}");
+    }
+    for place in [":plan.txt", ":gh/hosts.yml", ":x/plan.txt"] {
+        let told = json!(unasked(&f, "git", &["show", place])).to_string();
+        assert!(!told.contains("SECRET-"), "{place}: {told}");
+    }
+    // What is asked about for another reason is asked about for this one as well.
+    let restore = |source: &str| {
+        let judged =
+            f.judge("execute_command", git(&["restore", source, "--staged", "gh/hosts.yml"]));
+        judged.class.findings.iter().any(|found| found.ends_with(" history"))
+    };
+    assert!(restore("--source=HEAD:home/.config") && restore("-saway") && !restore("-sHEAD"));
+    // Commits are put to their own places, so nobody is asked about them for this reason.
+    for args in [
+        &["reset", "-q", "HEAD", "--", "a.txt"][..],
+        &["reset", "-q", "v1~0", "--", "a.txt"],
+        &["reset", "-q", "a.txt"],
+        &["reset", "--soft", "HEAD"],
+        &["checkout", "-q", "-b", "other", "HEAD~1"],
+    ] {
+        let judged = f.judge("execute_command", git(args));
+        assert_eq!(judged.verdict, Verdict::Medium, "{args:?}: {judged:?}");
+        let result = approved(&f, "execute_command", git(args), &medium);
+        assert!(result.success(), "{args:?}: {result:?}");
+    }
+}
+
+/// A tag can lead to a file that was staged once and is in no commit. Nothing tells which file.
+#[test]
+fn a_tag_on_an_object_without_a_path_is_asked_about() {
+    let f = Fixture::new();
+    assert!(f.bash("git init -q . && git add -A && git commit -qm one"));
+    f.put(".env", "TOKEN=SECRET-staged\n");
+    let blob = printed(&f, "git hash-object -w .env");
+    assert!(f.bash(&format!("rm .env && git tag k {blob} && git tag -am x annotated {blob}")));
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
+    let info = format!("100644,{blob},notes.txt");
+    let short = format!("100644,{},notes.txt", &blob[..7]);
+    for args in [
+        &["cat-file", "-p", "k"][..],
+        &["cat-file", "-p", "annotated^{}"],
+        &["cat-file", "blob", "tags/k"],
+        &["cat-file", "blob", "--", "k"],
+        &["cat-file", "--textconv", "--path=x", "k"],
+        &["diff-tree", "-p", "HEAD", "k"],
+        &["unpack-file", "k"],
+        &["notes", "add", "-C", "k", "HEAD"],
+        &["update-index", "--add", "--cacheinfo", &info],
+        &["update-index", "--add", "--cacheinfo", &short],
+        &["update-index", "--add", "--cacheinfo", "100644", &blob, "notes.txt"],
+        &["show", "k"],
+        &["diff", "k", "HEAD:notes.txt"],
+    ] {
+        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let judged = f.judge("execute_command", git(args));
+        assert!(judged.verdict >= Verdict::High, "{args:?}: {judged:?}");
+    }
+    // What has a path that protects nothing, or is a commit, is asked about only once.
+    for args in [
+        &["cat-file", "-p", "HEAD"][..],
+        &["cat-file", "-p", "HEAD:notes.txt"],
+        &["diff-tree", "-p", "HEAD"],
+        &["archive", "--format=tar", "HEAD", "src"],
+        &["archive", "HEAD:src"],
+    ] {
+        let result = approved(&f, "execute_command", git(args), &medium);
+        assert!(result.success(), "{args:?}: {result:?}");
+    }
+    // A name that becomes a tag while the command starts is taken for a commit or for nothing.
+    let (call, _) = atelier_core::policy::Policy::builtin().judge_request(
+        "execute_command",
+        git(&["show", "later"]),
+        &f.roots,
+    );
+    let judged = f.tools().judge(&call.unwrap());
+    assert_eq!(judged.verdict, Verdict::Low, "{judged:?}");
+    let told = json!(unasked(&f, "git", &["show", "later"])).to_string();
+    assert!(told.contains("later^{commit}"), "{told}");
+}
+
 /// A name that is not UTF-8 cannot be excluded, so somebody is asked.
 #[test]
 fn secrets_below_names_that_are_not_utf8_are_not_shown() {
@@ -262,6 +380,15 @@ fn archives_leave_secret_files_out() {
     assert!(result.success(), "{result:?}");
     let packed = String::from_utf8_lossy(&fs::read(f.path("x.tar")).unwrap()).into_owned();
     assert!(packed.contains("plain text") && !packed.contains("SECRET-"), "{packed}");
+    // An archive is asked about for the sake of its name as well, which says nothing of secrets.
+    for name in ["backup.cfg", "backup.sh", ".backup"] {
+        let result =
+            f.call("execute_command", json!({ "command": "tar", "args": ["cf", name, "."] }));
+        assert!(result.success(), "{result:?}");
+        let packed = String::from_utf8_lossy(&fs::read(f.path(name)).unwrap()).into_owned();
+        assert!(packed.contains("plain text") && !packed.contains("SECRET-"), "{name}");
+        fs::remove_file(f.path(name)).unwrap();
+    }
     // Somebody who is asked about a secret file by its name decides about it.
     let named = json!({ "command": "tar", "args": ["cf", "-", ".env"] });
     let told = json!(f.call("execute_command", named)).to_string();

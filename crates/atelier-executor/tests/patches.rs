@@ -148,3 +148,46 @@ fn links_on_the_way_count() {
     let far = &["-d", ".github", "-d", ".", "-d", "workflows", "-p1", "-i", "p.diff"];
     assert_eq!(rated("patch", far, "new.yml"), Verdict::High);
 }
+
+/// The index has files that are hidden from commands, and a patch can copy them there.
+#[test]
+fn a_patch_does_not_touch_hidden_files() {
+    let f = Fixture::new();
+    f.put("private/plan.txt", "SECRET-hidden\n");
+    assert!(f.bash("git init -q . && git add -A && git commit -qm one && ln -s private lnk"));
+    f.put(".atelierignore", "/private/\n");
+    let moved = |how: &str, from: &str| {
+        format!(
+            "diff --git a/{from} b/notes2.txt\nsimilarity index 100%\n{how} from {from}\n\
+             {how} to notes2.txt\n"
+        )
+    };
+    let back = "diff --git a/notes2.txt b/private/plan.txt\nsimilarity index 100%\n\
+                copy from notes2.txt\ncopy to private/plan.txt\n";
+    f.put("copy.diff", moved("copy", "private/plan.txt"));
+    f.put("rename.diff", moved("rename", "private/plan.txt"));
+    f.put("back.diff", back);
+    f.put("below.diff", moved("copy", "plan.txt"));
+    f.put("link.diff", moved("copy", "lnk/plan.txt"));
+    f.put("deep.diff", moved("copy", "x/y/private/plan.txt"));
+    f.put("plain.diff", patch("private/plan.txt"));
+    for args in [
+        &["apply", "--cached", "copy.diff"][..],
+        &["apply", "copy.diff"],
+        &["apply", "--cached", "rename.diff"],
+        &["apply", "--cached", "-R", "back.diff"],
+        &["apply", "--cached", "--directory=private", "below.diff"],
+        &["apply", "--cached", "link.diff"],
+        &["am", "plain.diff"],
+    ] {
+        let judged = f.judge("execute_command", json!({ "command": "git", "args": args }));
+        assert_eq!(judged.verdict, Verdict::Deny, "{args:?}: {judged:?}");
+        assert!(!judged.reason.contains("plan.txt"), "{args:?}: {judged:?}");
+    }
+    let deep = &["apply", "--cached", "-p3", "deep.diff"];
+    let judged = f.judge("execute_command", json!({ "command": "git", "args": deep }));
+    assert_eq!(judged.verdict, Verdict::High, "{judged:?}");
+    let ordinary = json!({ "command": "git", "args": ["apply", "p.diff"] });
+    f.put("p.diff", patch("src/new.rs"));
+    assert_eq!(f.judge("execute_command", ordinary).verdict, Verdict::Medium);
+}

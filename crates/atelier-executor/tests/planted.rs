@@ -5,7 +5,7 @@ mod common;
 
 use atelier_core::gate::ToolOutcome;
 use atelier_executor::detect_isolation;
-use common::{Fixture, git};
+use common::{Fixture, git, is_not_root};
 use serde_json::json;
 
 /// Runs a Python script that somebody approved.
@@ -14,6 +14,23 @@ fn python(f: &Fixture, script: &str) -> ToolOutcome {
     let result = f.call("execute_command", json!({ "command": "python3", "args": ["script.py"] }));
     assert!(result.success(), "{result:?}");
     result
+}
+
+/// Runs a Python script that somebody approved. It knows how to make repositories by hand.
+fn by_hand(f: &Fixture, script: &str) -> ToolOutcome {
+    python(
+        f,
+        &format!(
+            r"import os, shutil, subprocess
+EVIL = '[core]\n\tfsmonitor = touch PWNED; false\n'
+def repository(path, config=EVIL):
+    for part in ['objects', 'refs/heads']: os.makedirs(f'{{path}}/{{part}}')
+    open(f'{{path}}/HEAD', 'w').write('ref: refs/heads/main\n')
+    open(f'{{path}}/config', 'w').write(config)
+    return path
+{script}"
+        ),
+    )
 }
 
 fn note(result: &ToolOutcome) -> String {
@@ -228,4 +245,158 @@ os.makedirs('tree'); repository('fine/.git', '../../tree'); repository('own/.git
     for name in ["fine", "own"] {
         assert!(f.path(&format!("{name}/.git")).exists(), "{name}: {made:?}");
     }
+}
+
+/// A folder that nobody can list can still be entered, and git works there.
+#[test]
+fn a_new_repository_in_a_closed_folder_is_found() {
+    if !is_not_root("a_new_repository_in_a_closed_folder_is_found") {
+        return;
+    }
+    let f = Fixture::new();
+    f.put("shut/notes.txt", "x\n");
+    assert!(f.bash("chmod 311 shut"));
+    let made = by_hand(
+        &f,
+        r"for mode in [0o311, 0o111, 0o000, 0o444, 0o555]:
+    d = f'd{mode:o}'
+    repository(f'{d}/deep/.git')
+    os.chmod(f'{d}/deep', mode); os.chmod(d, mode)
+repository('inside/.git'); os.chmod('inside/.git', 0o311)
+",
+    );
+    let note = note(&made);
+    for name in ["d311", "d111", "d0", "d444", "d555"] {
+        assert!(note.contains(&format!("{name}/deep/.git is a new repository")), "{name}: {note}");
+        let check = format!(
+            "chmod u+rwx {name} {name}/deep && cd {name}/deep && ls -a && git status;
+             test -d .git.set-aside && test ! -e .git && test ! -e PWNED"
+        );
+        assert!(f.bash(&check), "{name}: {note}");
+    }
+    assert!(note.contains("inside/.git is a new repository"), "{note}");
+    assert!(f.bash("cd inside; git status; test ! -e PWNED"));
+    // Folders have the permissions again that they had.
+    assert!(f.bash("test $(stat -c %a shut) = 311"));
+    let closed = by_hand(&f, "os.makedirs('quiet'); os.chmod('quiet', 0o311)");
+    assert!(closed.fields.get("note").is_none(), "{closed:?}");
+    assert!(f.bash("test $(stat -c %a quiet) = 311"));
+    assert!(f.bash("chmod -R u+rwx ."));
+}
+
+/// The demonstrated case: one script puts a repository into the folder of a harmless one, where
+/// nobody looks for it, and the next one points to it.
+#[test]
+fn a_repository_inside_of_another_is_found() {
+    let f = Fixture::new();
+    assert!(f.bash("git init -q known && git init -q --bare known/.git/evil"));
+    f.put("known/.git/evil/config", "[core]\n\tfsmonitor = touch PWNED; false\n");
+    let made = by_hand(
+        &f,
+        r"clean = '[core]\n\tbare = false\n'
+tree = '[core]\n\tworktree = ../../sub\n\tfsmonitor = touch PWNED; false\n'
+repository('x/.git', clean); repository('x/.git/evil', tree)
+repository('y/.git', clean); repository('y/.git/objects/ab/.git')
+repository('z/.git', clean); repository('z/.git/modules/objects')
+repository('v/.git', clean); os.makedirs('v/.git/worktrees/w')
+open('v/.git/worktrees/w/HEAD', 'w').write('ref: refs/heads/main\n')
+open('v/.git/worktrees/w/commondir', 'w').write('../../evil\n')
+os.makedirs('v/.git/evil/objects'); os.makedirs('v/.git/evil/refs')
+open('v/.git/evil/config', 'w').write(EVIL)
+os.makedirs('store/objects'); os.makedirs('store/refs'); os.makedirs('store/worktrees/w')
+open('store/config', 'w').write(EVIL)
+open('store/worktrees/w/HEAD', 'w').write('ref: refs/heads/main\n')
+open('store/worktrees/w/commondir', 'w').write('../..\n')
+repository('.GIT/p/.git')
+repository('.GIT/q')
+",
+    );
+    for place in
+        ["x/.git/evil", "y/.git/objects/ab/.git", "z/.git/modules/objects", ".GIT/p/.git", ".GIT/q"]
+    {
+        assert!(note(&made).contains(&format!("{place} is a new repository")), "{place}: {made:?}");
+    }
+    for place in ["v/.git/worktrees/w", "store/worktrees/w"] {
+        assert!(note(&made).contains(place), "{place}: {made:?}");
+    }
+    let pointed = by_hand(
+        &f,
+        r"for place, target in [('x/sub', '../.git/evil'), ('y/sub', '../.git/objects/ab/.git'),
+                      ('known/sub', '../.git/evil'), ('v/sub', '../.git/worktrees/w'),
+                      ('elsewhere', '../store/worktrees/w')]:
+    os.makedirs(place); open(f'{place}/.git', 'w').write(f'gitdir: {target}\n')
+",
+    );
+    assert!(note(&pointed).contains("known/sub/.git is a new repository"), "{pointed:?}");
+    for place in ["x/sub", "y/sub", "known/sub", "v/sub", "elsewhere", ".GIT/p", ".GIT/q"] {
+        assert!(f.bash(&format!("cd {place}; git status; test ! -e PWNED")), "{place}: {made:?}");
+    }
+    // What git makes in the same places stays.
+    let f = Fixture::new();
+    let ordinary = by_hand(
+        &f,
+        r"env = {'GIT_CONFIG_NOSYSTEM': '1', 'PATH': '/usr/local/bin:/usr/bin:/bin', 'HOME': '/nonexistent',
+       'GIT_AUTHOR_NAME': 'a', 'GIT_AUTHOR_EMAIL': 'a@b', 'GIT_COMMITTER_NAME': 'a', 'GIT_COMMITTER_EMAIL': 'a@b'}
+def git(*args): subprocess.run(['git', *args], check=True, env=env)
+git('init', '-q', 'fine'); git('-C', 'fine', 'commit', '-q', '--allow-empty', '-m', 'one')
+git('-C', 'fine', 'worktree', 'add', '-q', '../fine-tree')
+",
+    );
+    assert!(note(&ordinary).is_empty(), "{ordinary:?}");
+    assert!(f.bash("git -C fine-tree status"));
+}
+
+/// Whatever else a repository of a script may hold that runs when its owner goes on with it.
+#[test]
+fn a_new_repository_with_work_under_way_is_set_aside() {
+    let f = Fixture::new();
+    let made = by_hand(
+        &f,
+        r#"clean = '[core]\n\tbare = false\n'
+for name, part in [('a', 'rebase-merge'), ('b', 'rebase-apply'), ('c', 'sequencer')]:
+    repository(f'{name}/.git', clean); os.makedirs(f'{name}/.git/{part}')
+    open(f'{name}/.git/{part}/git-rebase-todo', 'w').write('exec touch PWNED\n')
+repository('d/.git', clean + '[remote \"o\"]\n\turl = ssh://attacker.invalid/x\n\tpromisor = true\n')
+repository('e/.git', clean + '[remote \"o\"]\n\turl = https://example.invalid/x\n\tpromisor = true\n')
+"#,
+    );
+    for name in ["a", "b", "c", "d"] {
+        assert!(note(&made).contains(&format!("{name}/.git is a new repository")), "{made:?}");
+        assert!(!f.path(&format!("{name}/.git")).exists(), "{name}");
+    }
+    assert!(f.path("e/.git/HEAD").exists(), "{made:?}");
+}
+
+/// A workspace that is no repository does not become one unseen, nor does a folder that only an
+/// ignore rule hides.
+#[test]
+fn the_workspace_and_hidden_folders_count() {
+    let f = Fixture::new();
+    f.put(".atelierignore", "private/\nmine/\n");
+    assert!(f.bash("git init -q mine && git -C mine config core.fsmonitor 'touch OWN; false'"));
+    let made = by_hand(&f, "repository('private/.git')\nrepository('.', EVIL)");
+    for place in ["private/.git is", ". is"] {
+        assert!(note(&made).contains(&format!("{place} a new repository")), "{place}: {made:?}");
+    }
+    assert!(f.bash("git status; cd private; git status; test ! -e PWNED && test ! -e ../PWNED"));
+    assert!(f.path("mine/.git/HEAD").exists(), "the owner's own repository stays: {made:?}");
+}
+
+/// However many repositories a command leaves, none stays unexamined.
+#[test]
+fn a_flood_of_repositories_is_set_aside() {
+    let f = Fixture::new();
+    let made = by_hand(
+        &f,
+        r"for at in range(4200):
+    os.makedirs(f'many/{at}/.git'); open(f'many/{at}/.git/HEAD', 'w').close()
+    os.makedirs(f'many/{at}/.git/hooks')
+    open(f'many/{at}/.git/hooks/pre-commit', 'w').close()
+repository('many/0/deep/.git')
+",
+    );
+    let note = note(&made);
+    assert!(note.contains("is a new repository") && note.contains("more."), "{note}");
+    assert!(note.len() < 10_000, "{}", note.len());
+    assert!(f.bash("test -z \"$(find many -name .git)\""), "{note}");
 }

@@ -2,8 +2,8 @@
 //! ends.
 
 use crate::{App, access::shown_to, auth::Caller, error::Result, program_view::ProgramView};
-use atelier_api::events::{ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
-use atelier_core::{ConversationId, TokenPlace, gate::LINK, policy::verdict::Verdict};
+use atelier_api::events::{EventEnvelope, ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
+use atelier_core::{ConversationId, TokenPlace};
 use atelier_store::{Cursor, Delta, DeltaReceiver, Scope, StoredEvent, Subscription};
 use axum::{
     body::Body,
@@ -15,7 +15,6 @@ use chrono::Utc;
 use futures::stream;
 use metrics::gauge;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::{convert::Infallible, io::Write, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -219,7 +218,7 @@ impl EventReader {
     /// The events as the caller may see them; `None` ends the stream.
     async fn rendered(&mut self, mut events: Vec<Arc<StoredEvent>>) -> Option<Bytes> {
         if self.caller.program().is_some() {
-            events = events.into_iter().map(without_call_content).collect();
+            events = events.into_iter().filter_map(without_call_content).collect();
         }
         if !self.caller.role.is_person() {
             let mut view = ProgramView::new(&self.app, &self.caller);
@@ -264,31 +263,26 @@ impl EventReader {
     }
 }
 
-/// The event as programs may see it: without what calls are about that need approval. A program can
-/// look up its own calls by the link.
-fn without_call_content(event: Arc<StoredEvent>) -> Arc<StoredEvent> {
-    if !event.name.starts_with("TOOL_") {
-        return event;
-    }
-    let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else { return event };
-    let low = data.get("risk_level").and_then(Value::as_str) == Some(Verdict::Low.as_str());
-    let Some(fields) = data.as_object_mut().filter(|_| !low) else { return event };
-    let tool = fields.get("tool_id").and_then(Value::as_str).unwrap_or_default();
-    let link = format!("/my/projects/{}/tools/{tool}", event.project);
-    if let Some(params) = fields.get_mut("tool_params") {
-        *params = json!({ LINK: link });
-    }
-    for (hidden, shown) in
-        [("preview", Value::Null), ("digest", Value::Null), ("reason", json!("See the call."))]
-    {
-        if let Some(value) = fields.get_mut(hidden) {
-            *value = shown;
+/// The event as programs may see it. An event that this version cannot read is not sent to them,
+/// because nobody can tell what it says.
+fn without_call_content(stored: Arc<StoredEvent>) -> Option<Arc<StoredEvent>> {
+    let envelope: EventEnvelope = match serde_json::from_str(&stored.data) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            tracing::warn!(%error, event = stored.name, "an event cannot be read");
+            return None;
+        }
+    };
+    let Some(event) = envelope.event.without_call_content(stored.project) else {
+        return Some(stored);
+    };
+    match serde_json::to_string(&EventEnvelope { event, ..envelope }) {
+        Ok(data) => Some(Arc::new(StoredEvent { data, ..StoredEvent::clone(&stored) })),
+        Err(error) => {
+            tracing::warn!(%error, event = stored.name, "an event cannot be written");
+            None
         }
     }
-    if let Some(detail) = fields.get_mut("error").and_then(|error| error.get_mut("detail")) {
-        *detail = json!("See the call.");
-    }
-    Arc::new(StoredEvent { data: data.to_string(), ..StoredEvent::clone(&event) })
 }
 
 fn render(scope: Scope, events: &[Arc<StoredEvent>]) -> Bytes {

@@ -200,7 +200,7 @@ impl Store {
         let work = move || {
             let none = KnownSecrets::default();
             let clean = |Stored { interaction, seq, agent, owner }| {
-                let call = call_id(&interaction).and_then(|id| calls.get(&id));
+                let call = interaction.call_id().and_then(|id| calls.get(&id));
                 let secrets =
                     interaction.session_id.as_ref().and_then(|session| secrets.get(session));
                 let clean = cleaned(&interaction, call, secrets.unwrap_or(&none));
@@ -214,7 +214,7 @@ impl Store {
     /// The calls that interactions are about, as far as they are still stored.
     async fn calls_about(&self, stored: &[Stored]) -> Result<HashMap<CallId, GatedCall>> {
         let ids: Vec<CallId> =
-            stored.iter().filter_map(|stored| call_id(&stored.interaction)).collect();
+            stored.iter().filter_map(|stored| stored.interaction.call_id()).collect();
         let mut calls = HashMap::new();
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(CALLS) {
@@ -290,11 +290,6 @@ impl Store {
         let vector = vector.filter(|_| clean.text == interaction.text);
         (clean, vector)
     }
-}
-
-/// The call that an interaction is about.
-fn call_id(interaction: &Interaction) -> Option<CallId> {
-    interaction.metadata.get("tool_id")?.as_str()?.parse().ok().map(CallId)
 }
 
 /// A stored call. One that cannot be read must not keep the others from being cleaned.

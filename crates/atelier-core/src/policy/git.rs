@@ -74,8 +74,9 @@ impl GitDecision {
         let GitFacts { meanings, named, protected, untracked, leaves } = facts;
         match line.shown() {
             Shown::Nothing => return Self::AsItIs,
+            Shown::NothingOfCommits if !names_no_commit(&meanings) => return Self::AsItIs,
             Shown::Unknown => return Self::unclear("a part of the command line is not known"),
-            Shown::Filterable | Shown::Whole => {}
+            Shown::NothingOfCommits | Shown::Filterable | Shown::Whole => {}
         }
         // Whatever else git may take the word for, it must not be what was not looked at.
         let stray = line.stray(&meanings, existing);
@@ -99,12 +100,12 @@ impl GitDecision {
         // Git refuses a word that it does not know. But the word can have a meaning by the time the
         // command runs, so it stays where it is, and protected files are excluded all the same.
         let pinned = |excluded: &BTreeSet<String>| match stray {
-            Some(_) => line.excluding(excluded),
+            Some(_) => line.excluding(&meanings, existing, excluded),
             None => line.pinned(&meanings, excluded),
         };
         let revisions = command_line::revisions(&meanings);
         let has_files = revisions.iter().any(|meaning| !matches!(meaning, Meaning::Commits));
-        let whole = line.shown() == Shown::Whole || has_files;
+        let whole = line.shown() != Shown::Filterable || has_files;
         match (line.scope(&meanings), whole) {
             (Scope::NamedFiles, _) => pinned(&BTreeSet::new()).map_or(Self::AsItIs, Self::Pinned),
             (_, true) if !protected.is_empty() => Self::ask_about(&protected),
@@ -144,6 +145,11 @@ impl GitDecision {
             }
         })
     }
+}
+
+/// Whether a word of a command names a file, a folder or another object that is no commit.
+pub fn names_no_commit(meanings: &[Meaning]) -> bool {
+    meanings.iter().any(|it| matches!(it, Meaning::File(_) | Meaning::Tree | Meaning::Object))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::answer::{self, fields};
 use super::judge::Judged;
+use super::new_repositories::Known;
 use super::path_restrictions::{PathRestrictions, packs_folders};
 use super::{Tools, exact};
 use crate::cancel::Cancel;
@@ -190,11 +191,13 @@ fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
     let low = judgement.verdict == Verdict::Low;
     let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
     // Secret files are packed only if the command names one, so that a person was asked about it.
-    let names_secret = judgement.class.findings.iter().any(|found| found.contains(" file."));
+    let mut findings = judgement.class.findings.iter();
+    let names_secret = findings.any(|found| tools.policy.is_about_secrets(found));
     let packs = packs_folders(command) && !names_secret;
     let restrictions = tools.path_restrictions(command, low, low || packs, git.outside)?;
     let PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories } =
         restrictions;
+    let known = Known { repositories, hidden: hidden.iter().cloned().collect() };
     let mut notes: Vec<&str> = Vec::new();
     notes.extend((git.leaves_out || packs).then_some(LEFT_OUT));
     notes.extend((sealed && !low).then_some(SEALED));
@@ -215,7 +218,7 @@ fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
     let outcome = runner.run(tools.workspace, &spec, run.cancel);
     let set_aside = match low {
         true => Vec::new(),
-        false => tools.set_planted_aside(runner, &repositories),
+        false => tools.set_planted_aside(runner, command, &known),
     };
     notes.extend(set_aside.iter().map(String::as_str));
     Ok(ran(&outcome?, timeout, &notes))

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::{
-    GitDecision, GitFacts, Line, Meaning, Scope, Shown, overwritten_path,
+    GitDecision, GitFacts, Line, Meaning, Scope, Shown, names_no_commit, overwritten_path,
 };
 use atelier_core::policy::verdict::{Judgement, Verdict};
 
@@ -80,7 +80,7 @@ impl Tools<'_> {
         if matches!(line.shown(), Shown::Nothing | Shown::Unknown) {
             return (GitDecision::about(&line, existing, GitFacts::default()), false);
         }
-        let opened = Repository::open(self, runner, command, line.words(), line.is_loose());
+        let opened = Repository::open(self, runner, command, Some(&line));
         let decided = opened.and_then(|opened| {
             // The command runs in the same place, so it will not find a repository either.
             let Some((mut repository, asked)) = opened else {
@@ -106,6 +106,9 @@ impl Tools<'_> {
     ) -> Result<GitFacts, &'static str> {
         let mut facts =
             GitFacts { meanings: repository.meanings(line, asked)?, ..GitFacts::default() };
+        if line.shown() == Shown::NothingOfCommits && !names_no_commit(&facts.meanings) {
+            return Ok(facts);
+        }
         for meaning in &facts.meanings {
             if let Meaning::File(path) = meaning {
                 repository.classify(path, &mut facts.named);

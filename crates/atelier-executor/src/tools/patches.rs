@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use atelier_core::FailureCode;
 use atelier_core::path::{MAX_PATH_BYTES, WorkspacePath};
 use atelier_core::policy::Access;
 use atelier_core::policy::call::{self, ToolCall};
@@ -115,14 +116,21 @@ impl Tools<'_> {
                     continue;
                 };
                 // However many folders the command strips, the file is one of these.
-                for at in name.match_indices('/').map(|(slash, _)| slash + 1).chain([0]) {
+                let strips = name.match_indices('/').map(|(slash, _)| slash + 1);
+                for (strip, at) in [0].into_iter().chain(strips).enumerate() {
                     for folder in folders {
                         if left == 0 {
                             return worst.stricter(unread("it names too many files"));
                         }
                         left -= 1;
                         let name = name[at..].trim_start_matches('/');
-                        worst = worst.stricter(self.judge_name(folder, name, &mut places));
+                        let found = self.judge_name(folder, name, &mut places);
+                        // By itself, git strips one folder, and patch none. For whatever else the
+                        // command says, a person decides what is meant.
+                        worst = worst.stricter(match found.verdict == Verdict::Deny && strip > 1 {
+                            true if found.rule == HIDDEN => unread(MAY_BE_HIDDEN),
+                            _ => found,
+                        });
                     }
                 }
             }
@@ -139,6 +147,10 @@ impl Tools<'_> {
         let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
         // What we cannot read, the program that applies it may.
         let Ok(path) = WorkspacePath::parse(&path, self.roots) else { return unread(UNREADABLE) };
+        // Git takes what it copies from the index, where every file is.
+        if self.is_hidden(relative(&path)) {
+            return hidden();
+        }
         let named = self.policy.judge_resolved(&path, Access::Write, false);
         let (Some(above), Some(file)) = (relative(&path).parent(), path.file_name()) else {
             return named;
@@ -147,11 +159,16 @@ impl Tools<'_> {
             places.entry(above.to_owned()).or_insert_with_key(|above| self.real_folder(above));
         match place.as_ref().map(|place| to_workspace_path(&place.join(file), path.as_str())) {
             Some(Ok(real)) if real == path => named,
+            Some(Ok(real)) if self.is_hidden(relative(&real)) => hidden(),
             Some(Ok(real)) => {
                 named.stricter(self.policy.judge_resolved(&real, Access::Write, false))
             }
             _ => named.stricter(unread("a link leads out of the workspace")),
         }
+    }
+
+    fn is_hidden(&self, path: &Path) -> bool {
+        self.workspace.ignored().map_or(true, |ignored| ignored.hides(path, false))
     }
 
     /// Where a folder lies once links are followed; `None` if it is outside the workspace. Folders
@@ -184,6 +201,17 @@ const MOST_BLANKS: usize = 64;
 const SERIES: &str = "This series applies on GIT commit";
 
 const UNREADABLE: &str = "the name of a file in it cannot be read";
+
+/// The rule of paths that `.atelierignore` names.
+const HIDDEN: &str = "path.ignored";
+
+const MAY_BE_HIDDEN: &str = "it may name files that .atelierignore names";
+
+/// Hidden files do not exist for agents, so the reason names none.
+fn hidden() -> Judgement {
+    let reason = "Not found: the patch names a file that does not exist here.";
+    Judgement::denied(FailureCode::NotFound, HIDDEN, reason.to_owned())
+}
 
 fn unread(why: &str) -> Judgement {
     Judgement::new(

@@ -90,6 +90,10 @@ impl Tools<'_> {
             }
         }
         let (mut in_place, mut known) = (Vec::new(), BTreeSet::new());
+        // The workspace itself is never covered by a mount, because commands work in it.
+        if self.workspace.is_repository(Path::new("")) {
+            known.insert(PathBuf::new());
+        }
         for FoundRepository { path, is_dir } in repositories {
             known.insert(path.clone());
             if !git {
@@ -107,13 +111,6 @@ impl Tools<'_> {
             }
         }
         Ok(PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories: known })
-    }
-
-    /// The repositories of the workspace.
-    pub(super) fn repositories(&self) -> Result<Vec<FoundRepository>> {
-        let wanted =
-            Wanted { secrets: false, repositories: true, into_repositories: false, packages: true };
-        Ok(self.find(wanted)?.1)
     }
 
     /// Whether a repository holds files that nobody may see unasked, or it cannot be found out.
@@ -134,7 +131,7 @@ impl Tools<'_> {
     }
 
     fn asked_protected(&self, runner: &Runner, asks: &call::Command) -> Result<bool, &'static str> {
-        let opened = Repository::open(self, runner, asks, Vec::new(), false)?;
+        let opened = Repository::open(self, runner, asks, None)?;
         let Some((mut repository, _)) = opened else { return Err("git finds no repository") };
         let mut protected = repository.index()?;
         protected.extend(repository.history()?);

@@ -2,17 +2,17 @@
 //! their configuration later, outside of any sandbox, so one that would run something does not
 //! stay.
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::NewRepository;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Tools;
+use super::new_repositories::{Known, make_accessible};
 use super::path_restrictions::FoundRepository;
 use crate::cancel::Cancel;
 use crate::process::Runner;
@@ -28,6 +28,13 @@ const LONGEST_POINTER: u64 = 8 << 10;
 /// How many names are tried for what is set aside.
 const MAX_NAMES: usize = 100;
 
+/// How many new repositories of one command are examined. Each costs a question to git. More are set
+/// aside unexamined.
+const MAX_EXAMINED: usize = 1000;
+
+/// How many of them are described one by one.
+const MAX_DESCRIBED: usize = 20;
+
 const SET_ASIDE: &str = "set-aside";
 
 impl Tools<'_> {
@@ -36,64 +43,82 @@ impl Tools<'_> {
     pub(super) fn set_planted_aside(
         &self,
         runner: &Runner,
-        before: &BTreeSet<PathBuf>,
+        command: &call::Command,
+        known: &Known,
     ) -> Vec<String> {
-        let found = match self.repositories() {
-            Ok(found) => found,
-            Err(error) => {
-                let said = format!(
-                    "It could not be checked whether the command left a repository: {error}."
-                );
-                return vec![said];
+        let left = self.new_repositories(known);
+        let is_made_by_git = command.command == "git";
+        let mut said = Vec::new();
+        for (at, new) in left.repositories.iter().enumerate() {
+            let fault = match at < MAX_EXAMINED {
+                true => self.examine(runner, new, is_made_by_git, known).fault(),
+                false => Some("there are too many to examine".to_owned()),
+            };
+            if let Some(fault) = fault {
+                let path = shown(&new.path);
+                let about = format!("{path} is a new repository, and {fault}.");
+                said.push(match self.set_aside(new) {
+                    Ok(place) => {
+                        let place = shown(&place);
+                        format!("{about} It was set aside: look at {place} before you use it.")
+                    }
+                    Err(errno) => {
+                        let what = "remove it before you use git there";
+                        format!("{about} It could not be set aside ({errno}): {what}.")
+                    }
+                });
             }
-        };
-        let new = found.into_iter().filter(|repository| !before.contains(&repository.path));
-        let faults = new.filter_map(|new| {
-            let fault = self.examine(runner, &new, before).fault()?;
-            let path = new.path.display();
-            let said = format!("{path} is a new repository, and {fault}.");
-            Some(match self.set_aside(&new) {
-                Ok(place) => {
-                    let place = place.display();
-                    format!("{said} It was set aside: look at {place} before you use it.")
-                }
-                Err(errno) => {
-                    let what = "remove it before you use git there";
-                    format!("{said} It could not be set aside ({errno}): {what}.")
-                }
-            })
-        });
-        faults.collect()
+        }
+        self.close_again(&left);
+        said.extend(left.unread.iter().map(|path| {
+            let path = shown(path);
+            format!(
+                "It could not be checked what the command left in {path}: remove it, or look for \
+                 repositories there before you use git in it."
+            )
+        }));
+        if said.len() > MAX_DESCRIBED {
+            let more = said.len() - MAX_DESCRIBED;
+            said.truncate(MAX_DESCRIBED);
+            said.push(format!("The same holds for {more} more."));
+        }
+        said
     }
 
     fn examine(
         &self,
         runner: &Runner,
         new: &FoundRepository,
-        before: &BTreeSet<PathBuf>,
+        is_made_by_git: bool,
+        known: &Known,
     ) -> NewRepository {
-        let mut found = NewRepository::default();
+        let mut found = NewRepository { is_made_by_git, ..NewRepository::default() };
         if new.is_dir {
-            self.examine_folder(runner, &new.path, &mut found);
+            self.examine_folder(runner, &new.path, known, &mut found);
             return found;
         }
-        match self.pointed_to(&new.path) {
+        let is_part_of_known = |target: &Path| {
+            let is_above = |known: &PathBuf| target.starts_with(known) && target != *known;
+            // The workspace itself is above everything, whatever it is.
+            known.repositories.iter().any(|known| !known.as_os_str().is_empty() && is_above(known))
+        };
+        match self.pointed_to(&new.path, "gitdir:") {
             // Git made it as a worktree or a submodule of a repository that commands cannot change.
-            Some(target)
-                if before.iter().any(|known| target.starts_with(known) && target != *known) => {}
-            Some(target) => self.examine_folder(runner, &target, &mut found),
+            // Another program can point to any folder that somebody once put into one.
+            Some(target) if is_made_by_git && is_part_of_known(&target) => {}
+            Some(target) => self.examine_folder(runner, &target, known, &mut found),
             None => found.is_elsewhere = true,
         }
         found
     }
 
-    /// The folder that a `.git` file points to, if that is in the workspace.
-    fn pointed_to(&self, file: &Path) -> Option<PathBuf> {
+    /// The folder that a file of a repository points to, if that is in the workspace.
+    fn pointed_to(&self, file: &Path, before: &str) -> Option<PathBuf> {
         let (handle, root) = (self.workspace.handle(), self.workspace.root());
         let fd = beneath::open(handle, file, OFlags::RDONLY).ok()?;
         let mut text = String::new();
         std::fs::File::from(fd).take(LONGEST_POINTER).read_to_string(&mut text).ok()?;
-        let target = Path::new(text.strip_prefix("gitdir:")?.trim());
+        let target = Path::new(text.strip_prefix(before)?.trim());
         let target = match target.is_absolute() {
             true => target.strip_prefix(root).ok()?.to_owned(),
             false => file.parent()?.join(target),
@@ -101,8 +126,23 @@ impl Tools<'_> {
         links::resolve(handle, root, &target).ok()
     }
 
-    /// Looks at a repository's folder, and at those of its submodules and worktrees.
-    fn examine_folder(&self, runner: &Runner, folder: &Path, found: &mut NewRepository) {
+    /// The repository whose worktree the folder belongs to, if its `commondir` says the same as the
+    /// place in which it lies.
+    fn common_folder(&self, dir: &Path) -> Option<PathBuf> {
+        let worktrees = dir.parent().filter(|above| above.ends_with("worktrees"))?;
+        let common = self.pointed_to(&dir.join("commondir"), "")?;
+        (Some(common.as_path()) == worktrees.parent()).then_some(common)
+    }
+
+    /// Looks at a repository's folder, and at those of its submodules and worktrees. Other
+    /// repositories inside of it are found for themselves.
+    fn examine_folder(
+        &self,
+        runner: &Runner,
+        folder: &Path,
+        known: &Known,
+        found: &mut NewRepository,
+    ) {
         let handle = self.workspace.handle();
         let mut todo = vec![folder.to_owned()];
         while let Some(dir) = todo.pop() {
@@ -113,7 +153,15 @@ impl Tools<'_> {
             let listed = names.each(|name, kind| {
                 let path = dir.join(name);
                 match (name.to_str(), kind) {
-                    (Some("commondir"), _) => found.is_elsewhere |= dir == folder,
+                    (Some("commondir"), _) => match self.common_folder(&dir) {
+                        // Its configuration is the one of the repository.
+                        Some(common) if known.repositories.contains(&common) => {}
+                        Some(common) if dir == folder => {
+                            self.examine_folder(runner, &common, known, found);
+                        }
+                        Some(common) if common.starts_with(folder) => {}
+                        _ => found.is_elsewhere = true,
+                    },
                     (Some("config" | "config.worktree"), _) => match self.settings(runner, &path) {
                         Some(settings) => {
                             found.works_outside |= self.works_outside(&dir, &settings);
@@ -128,6 +176,9 @@ impl Tools<'_> {
                     // A link leads to configuration that can change without notice.
                     (Some("hooks" | "info" | "modules" | "worktrees"), Kind::Symlink) => {
                         found.is_elsewhere = true;
+                    }
+                    (Some("rebase-apply" | "rebase-merge" | "sequencer"), _) => {
+                        found.is_under_way = true;
                     }
                     (Some("info"), Kind::Directory) => {
                         found.has_attributes |= self.has_attributes(&path);
@@ -201,11 +252,12 @@ impl Tools<'_> {
 
     /// Gives a repository a name by which git does not take it for one.
     fn set_aside(&self, new: &FoundRepository) -> Result<PathBuf, Errno> {
-        if !new.path.ends_with(GIT_DIR) {
+        let name = new.path.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|name| name.eq_ignore_ascii_case(GIT_DIR)) else {
             return self.rename_aside(&new.path, "HEAD");
-        }
+        };
         let parent = new.path.parent().unwrap_or(Path::new(""));
-        let place = self.rename_aside(parent, GIT_DIR)?;
+        let place = self.rename_aside(parent, name)?;
         // Somebody may enter the folder, and git would take it for a repository without a working
         // tree.
         if new.is_dir && self.workspace.is_repository(&place) {
@@ -216,6 +268,7 @@ impl Tools<'_> {
 
     fn rename_aside(&self, dir: &Path, name: &str) -> Result<PathBuf, Errno> {
         let folder = beneath::open(self.workspace.handle(), dir, beneath::DIRECTORY)?;
+        make_accessible(&folder, Mode::RWXU)?;
         for number in 1..=MAX_NAMES {
             let aside = match number {
                 1 => format!("{name}.{SET_ASIDE}"),
@@ -229,6 +282,11 @@ impl Tools<'_> {
         }
         Err(Errno::EXIST)
     }
+}
+
+/// The path in words.
+fn shown(path: &Path) -> std::path::Display<'_> {
+    if path.as_os_str().is_empty() { Path::new(".").display() } else { path.display() }
 }
 
 /// Whether a folder below `modules` is a part of a submodule's repository that holds no

@@ -78,6 +78,8 @@ const STARTS: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Asked<'w> {
     word: &'w str,
+    /// Whether the word counts as the beginning of an object's id, and as nothing else.
+    is_id: bool,
     ids: Option<Vec<String>>,
 }
 
@@ -91,31 +93,39 @@ pub(super) struct Repository<'a> {
 }
 
 impl<'a> Repository<'a> {
-    /// Finds the repository, and asks git about words of the command, which are ids of objects if
-    /// `loose`. `None` if there is no repository.
+    /// Finds the repository, and asks git about the words of the command line. `None` if there is no
+    /// repository.
     pub(super) fn open<'w>(
         tools: &'a Tools<'a>,
         runner: &'a Runner,
         command: &'a call::Command,
-        words: Vec<&'w str>,
-        loose: bool,
+        line: Option<&Line<'w>>,
     ) -> Answer<Option<(Self, Vec<Asked<'w>>)>> {
         let workspace = tools.workspace;
         let ignored = workspace.ignored().map_err(|_| ".atelierignore cannot be read")?;
         let rules = SecretRules { ignored, secrets: tools.policy.guarded_globs() };
         let found = workspace.discover(&folder(relative(&command.cwd), &command.args));
         let settings = found.as_ref().and_then(|git_dir| workspace.fingerprint(git_dir, &SETTINGS));
+        let is_loose = line.is_some_and(Line::is_loose);
+        let words = line.map(Line::words).unwrap_or_default();
+        let names = line.map(Line::names).unwrap_or_default();
+        let names = known_names(tools, runner, command, names)?;
+        let all: Vec<(&str, bool)> = words
+            .into_iter()
+            .map(|word| (word, is_loose))
+            .chain(names.into_iter().map(|name| (name, false)))
+            .collect();
         // The same repository as before, and nothing to ask about.
-        if let Some(git_dir) = found.as_ref().filter(|_| words.is_empty() && settings.is_some())
+        if let Some(git_dir) = found.as_ref().filter(|_| all.is_empty() && settings.is_some())
             && let Some(known) = runner.known_repository(&workspace.root().join(git_dir), &rules)
             && known.settings == settings
         {
             let folders = Some((git_dir.clone(), git_dir.clone()));
             return Ok(Some((Self { tools, runner, command, known, folders }, Vec::new())));
         }
-        let asked: Vec<String> = words
+        let asked: Vec<String> = all
             .iter()
-            .flat_map(|word| match loose {
+            .flat_map(|(word, is_id)| match is_id {
                 true => [format!("--disambiguate={word}"), SEPARATOR.to_owned()],
                 false => [(*word).to_owned(), SEPARATOR.to_owned()],
             })
@@ -162,7 +172,8 @@ impl<'a> Repository<'a> {
             }
         }
         let mut ids = ids.into_iter();
-        let asked = words.into_iter().map(|word| Asked { word, ids: ids.next() }).collect();
+        let asked = all.into_iter();
+        let asked = asked.map(|(word, is_id)| Asked { word, is_id, ids: ids.next() }).collect();
         Ok(Some((Self { tools, runner, command, known, folders }, asked)))
     }
 
@@ -185,18 +196,17 @@ impl<'a> Repository<'a> {
         asked: Vec<Asked<'_>>,
     ) -> Answer<Vec<Meaning>> {
         self.forget_if_borders_moved();
-        fn named<'w>(asked: &Asked<'w>, line: &Line<'_>) -> Option<(&'w str, &'w str)> {
-            named_file(asked.word).filter(|_| !line.is_loose())
-        }
-        let ids = asked.iter().filter(|asked| named(asked, line).is_none());
+        let ids = asked.iter().filter(|asked| named_file(asked.word).is_none());
         let ids: BTreeSet<String> =
             ids.flat_map(|asked| asked.ids.iter().flatten().cloned()).collect();
         let commits = self.commits(ids)?;
         let mut meanings = Vec::new();
         for asked in &asked {
-            meanings.push(match (&asked.ids, named(asked, line)) {
+            meanings.push(match (&asked.ids, named_file(asked.word)) {
                 // Nothing has such an id, so the word is none.
-                (None, _) if line.is_loose() => Meaning::Commits,
+                (None, _) if asked.is_id => Meaning::Commits,
+                // Git knew the word a moment ago.
+                (None, _) if line.is_loose() => Meaning::Object,
                 (None, _) => Meaning::Unknown,
                 (Some(ids), Some((revision, path))) => self.file(revision, path, ids)?,
                 (Some(ids), None) if ids.iter().all(|id| commits.contains(id)) => Meaning::Commits,
@@ -365,6 +375,26 @@ impl<'a> Repository<'a> {
             protected.secret.insert(path.to_owned());
         }
     }
+}
+
+/// Those of the names that git knows, in whatever way.
+fn known_names<'w>(
+    tools: &Tools<'_>,
+    runner: &Runner,
+    command: &call::Command,
+    names: BTreeSet<&'w str>,
+) -> Answer<Vec<&'w str>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    // This command passes over what it does not know. No reference has such a name, so it looks for
+    // no names of its own.
+    let list = ["name-rev", "--refs=refs/none/of/them", "--"];
+    let args: Vec<&str> = list.into_iter().chain(names.iter().copied()).collect();
+    let answer = ask(tools, runner, command, &args)?;
+    let known: HashSet<&str> =
+        answer.stdout.lines().filter_map(|line| line.strip_suffix(" undefined")).collect();
+    Ok(names.into_iter().filter(|name| known.contains(name)).collect())
 }
 
 fn ask(

@@ -94,9 +94,9 @@ pub(super) async fn search(
     };
     let mut found = app.memory.search(agent.owned(), &query).await?;
     if let Some(session) = caller.program() {
-        let calls = found.hits.iter().filter_map(|hit| call_of(&hit.interaction)).collect();
+        let calls = found.hits.iter().filter_map(|hit| hit.interaction.call_id()).collect();
         let open = open_calls(&app, space.owned(), session, calls).await?;
-        found.hits.retain(|hit| call_of(&hit.interaction).is_none_or(|id| open.contains(&id)));
+        found.hits.retain(|hit| hit.interaction.call_id().is_none_or(|id| open.contains(&id)));
     }
     let result = |Hit { interaction, score, parts }| ContextResult {
         interaction,
@@ -107,11 +107,6 @@ pub(super) async fn search(
         results: found.hits.into_iter().map(result).collect(),
         degraded: found.degraded,
     }))
-}
-
-/// The tool call that an interaction tells of.
-fn call_of(interaction: &Interaction) -> Option<CallId> {
-    interaction.metadata.get("tool_id")?.as_str()?.parse().ok()
 }
 
 /// The calls among these that a program may read: what an agent remembers of the others is not for
@@ -310,7 +305,7 @@ pub(super) async fn interaction(
     InteractionInPath(id): InteractionInPath,
 ) -> Result<Reply<Interaction>> {
     let interaction = app.store.interaction(agent.owned(), id).await?;
-    if let (Some(session), Some(call)) = (caller.program(), call_of(&interaction))
+    if let (Some(session), Some(call)) = (caller.program(), interaction.call_id())
         && open_calls(&app, space.owned(), session, vec![call]).await?.is_empty()
     {
         return Err(Error::NotFound);

@@ -79,6 +79,8 @@ pub(crate) enum Kind {
     Versioned,
     /// An address where packages come from.
     Registry,
+    /// A file that names packages, and may name the addresses where they come from.
+    List,
     /// One of the listed values; `*` at the end matches any ending. For other values, the option's
     /// own verdict applies.
     In(Vec<Box<str>>),
@@ -127,6 +129,7 @@ impl Kind {
             "date" => Self::Date,
             "versioned" => Self::Versioned,
             "registry" => Self::Registry,
+            "list" => Self::List,
             other => return Err(format!("{other:?} is no kind of argument")),
         })
     }

@@ -1,7 +1,10 @@
 //! Rates the addresses of git repositories and packages.
 
 use super::Judge;
-use crate::{path::normalise, policy::files::Access};
+use crate::{
+    path::normalise,
+    policy::{files::Access, verdict::Verdict},
+};
 
 impl Judge<'_, '_> {
     /// Rates a repository that is given by name, path or address. `sends` says whether data is sent
@@ -58,6 +61,21 @@ impl Judge<'_, '_> {
         }
         if is_internal(name) {
             self.high("internal", "The address is inside the user's own network.");
+        }
+    }
+
+    /// Rates a file that names packages. It stands for the addresses in it, so a permission holds
+    /// for this file only, and a person is asked about a file that is changed without a question.
+    pub(super) fn package_list(&mut self, text: &str) {
+        self.connects_to(text);
+        self.path(text, Access::Read);
+        let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) else { return };
+        let class = self.files.class(&normal.relative, Access::Write);
+        if class.is_none_or(|class| class.verdict < Verdict::High) {
+            self.high(
+                "list",
+                "It loads packages from wherever a file says that is changed like any other.",
+            );
         }
     }
 

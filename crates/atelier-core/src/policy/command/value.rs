@@ -145,6 +145,7 @@ impl<'c> Judge<'_, 'c> {
                     "It chooses where packages come from, and where credentials go.",
                 );
             }
+            Kind::List => self.package_list(text),
             Kind::Assign => self.assignment(text),
             Kind::Define => self.definition(text),
             Kind::Passed => self.passed_on(text),

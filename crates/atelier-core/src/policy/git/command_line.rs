@@ -10,6 +10,9 @@ use super::options::{self, Effect, Group};
 pub enum Shown {
     /// No contents: names of branches, commit messages, or files written to their own places.
     Nothing,
+    /// No contents. But if a word names a folder of a commit and not the commit itself, files come
+    /// to other places, where nothing protects them.
+    NothingOfCommits,
     /// Contents of whole commits or trees. Pathspecs can exclude files from it.
     Filterable,
     /// Possibly any contents of the revisions that the command names, or of the whole history.
@@ -141,6 +144,9 @@ impl<'a> Line<'a> {
         let subcommand = args[at].as_str();
         let first = args.get(at + 1).map(String::as_str);
         let mut line = match subcommand {
+            "checkout" | "reset" | "restore" if is_silent(&args[at..]) => {
+                Self::loose(args, at, Shown::NothingOfCommits)
+            }
             _ if is_silent(&args[at..]) => Self::loose(args, at, Shown::Nothing),
             "log" => Self::exact(args, at, options::LOG, Reach::History),
             "whatchanged" => {
@@ -195,10 +201,27 @@ impl<'a> Line<'a> {
     /// objects.
     pub fn words(&self) -> Vec<&'a str> {
         match (self.loose, self.reach) {
-            (true, _) => self.args[self.at + 1..].iter().flat_map(|arg| object_ids(arg)).collect(),
+            (true, _) => self.loose_words().iter().flat_map(|arg| object_ids(arg)).collect(),
             (false, Reach::Index) => Vec::new(),
             (false, _) => self.words.iter().map(|(_, word)| *word).collect(),
         }
+    }
+
+    /// The words that could name an object, if git reads the words of the command in ways that are
+    /// not known here.
+    pub fn names(&self) -> BTreeSet<&'a str> {
+        let words = self.loose_words().iter().filter(|_| self.loose);
+        words.flat_map(|word| object_names(word)).collect()
+    }
+
+    /// The arguments in which a command may find objects.
+    fn loose_words(&self) -> &'a [String] {
+        let end = match self.shown {
+            // These commands find only paths behind `--`.
+            Shown::NothingOfCommits => self.dashes.unwrap_or(self.args.len()),
+            _ => self.args.len(),
+        };
+        &self.args[self.at + 1..end]
     }
 
     /// Whether the words are only ids of objects, or abbreviations of them.
@@ -282,14 +305,26 @@ impl<'a> Line<'a> {
         Some(args)
     }
 
-    /// The arguments as they are, with pathspecs that exclude these paths. `None` if nothing has to
-    /// be added.
-    pub(super) fn excluding(&self, excluded: &BTreeSet<String>) -> Option<Vec<String>> {
-        if self.loose || excluded.is_empty() {
+    /// The arguments with pathspecs that exclude these paths, for a command that names something
+    /// that does not exist. If it does by the time the command runs, it must be a commit: pathspecs
+    /// exclude nothing from a file. `None` if nothing has to be changed.
+    pub(super) fn excluding(
+        &self,
+        meanings: &[Meaning],
+        existing: &BTreeSet<&str>,
+        excluded: &BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        if self.loose {
             return None;
         }
         let mut args = self.args.to_vec();
-        if self.dashes.is_none() {
+        for (at, word) in self.words.iter().skip(revisions(meanings).len()) {
+            let is_path = existing.contains(word) || is_pathspec(word);
+            if self.dashes.is_some() || !is_path {
+                args[*at] = as_commits(word);
+            }
+        }
+        if self.dashes.is_none() && !excluded.is_empty() {
             args.push("--".to_owned());
         }
         args.extend(excluded.iter().map(|path| exclude(path)));
@@ -437,7 +472,10 @@ fn is_silent(args: &[String]) -> bool {
             false
         }
         // A branch or tag can lead to a file, and these fields of a format print it.
-        "branch" | "for-each-ref" | "tag" => !args.iter().any(|arg| prints_objects(arg)),
+        "branch" | "for-each-ref" | "tag" => {
+            let sorts = |pair: &[String]| is_sort(&pair[0]) && pair[1].contains("raw");
+            !args.iter().any(|arg| prints_objects(arg)) && !args.windows(2).any(sorts)
+        }
         "commit" => !options().any(|option| option.starts_with('-') && is_verbose(option)),
         "stash" => match first {
             None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => true,
@@ -485,8 +523,13 @@ fn is_three_way(option: &str) -> bool {
     }
 }
 
+/// Whether an option is `--sort`, also abbreviated.
+fn is_sort(option: &str) -> bool {
+    option.strip_prefix("--").is_some_and(|long| abbreviates(long, "sort"))
+}
+
 fn prints_objects(arg: &str) -> bool {
-    let sorts = arg.starts_with("--sort=") && arg.contains("raw");
+    let sorts = is_sort(arg) && arg.contains("raw");
     arg.contains("%(raw") || arg.contains("%(*raw") || sorts
 }
 
@@ -526,6 +569,39 @@ fn object_ids(word: &str) -> Vec<&str> {
     let is_id = |text: &&str| text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let spellings = bases.flat_map(|base| [Some(base), base.rfind("-g").map(|at| &base[at + 2..])]);
     spellings.flatten().filter(is_id).collect()
+}
+
+/// The parts of a word that can name an object: the word, both ends of a range, the value of an
+/// option, and what each of them starts from, as `k` and `k^{}`.
+fn object_names(word: &str) -> impl Iterator<Item = &str> {
+    let value = || word.split_once('=').map(|(_, value)| value);
+    let texts: Vec<&str> = match word.strip_prefix('-') {
+        Some(long) if long.starts_with('-') => value().into_iter().collect(),
+        // `-sk` and `-Wsk` are `--source=k` of `git restore`.
+        Some(letters) => letters.match_indices('s').map(|(at, _)| &letters[at + 1..]).collect(),
+        None => [Some(word), value()].into_iter().flatten().collect(),
+    };
+    let ends = texts.into_iter().flat_map(|text| [text].into_iter().chain(text.split("..")));
+    let parts = ends.flat_map(|end| [end].into_iter().chain(end.split(',')));
+    let parts = parts.map(|part| part.trim_start_matches(['^', '.']));
+    let names = parts.flat_map(|part| [Some(part), part.split(['^', '~', '@', ':']).next()]);
+    names.flatten().filter(|name| !name.is_empty() && !name.starts_with('-'))
+}
+
+/// A word that names a commit or a range of commits, in a form that names nothing else.
+fn as_commits(word: &str) -> String {
+    if named_file(word).is_some() {
+        return word.to_owned();
+    }
+    let commit = |side: &str| match side.is_empty() {
+        true => String::new(),
+        false => format!("{side}^{{commit}}"),
+    };
+    let range = ["...", ".."].into_iter().find_map(|dots| Some((word.split_once(dots)?, dots)));
+    match range {
+        Some(((from, to), dots)) => format!("{}{dots}{}", commit(from), commit(to)),
+        None => commit(word),
+    }
 }
 
 /// The revision and the path of `revision:path`, if the revision is a plain name. The revision is

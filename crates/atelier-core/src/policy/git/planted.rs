@@ -19,8 +19,12 @@ pub struct NewRepository {
     pub is_elsewhere: bool,
     /// Whether its working tree is outside the workspace, so that a person's git would write there.
     pub works_outside: bool,
+    /// Whether a rebase or the like is under way, which runs what its files name when it goes on.
+    pub is_under_way: bool,
     /// Whether a part of it could not be read.
     pub is_unread: bool,
+    /// Whether git itself made it. A script that calls git could have changed it since.
+    pub is_made_by_git: bool,
 }
 
 impl NewRepository {
@@ -35,6 +39,14 @@ impl NewRepository {
         if self.works_outside {
             return Some("its working tree lies outside the workspace".to_owned());
         }
+        if self.is_under_way {
+            return Some("a rebase is under way in it, which can run programs".to_owned());
+        }
+        if !self.is_made_by_git
+            && let Some(address) = self.missing_objects_from()
+        {
+            return Some(format!("git would fetch missing objects from {address} at once"));
+        }
         let runs = self.settings.iter().find(|(name, value)| !is_harmless(name, value));
         if let Some((name, _)) = runs {
             return Some(format!("its setting {name} could run a program"));
@@ -43,6 +55,23 @@ impl NewRepository {
             return Some(format!("it has the hook {hook}"));
         }
         self.has_attributes.then(|| "it has attributes, which can choose programs".to_owned())
+    }
+
+    /// The address from which every command gets objects that are missing, if a person's keys may
+    /// be used for it. Packages are often cloned in this way, over HTTPS.
+    fn missing_objects_from(&self) -> Option<&str> {
+        let is = |name: &str, section: &str, key: &str| {
+            let name = name.to_ascii_lowercase();
+            name.strip_prefix(section).is_some_and(|rest| rest.ends_with(key))
+        };
+        let fetches = |name: &str| {
+            is(name, "remote.", ".promisor") || is(name, "extensions.", "partialclone")
+        };
+        let mut settings = self.settings.iter();
+        settings.any(|(name, _)| fetches(name)).then_some(())?;
+        let mut addresses = self.settings.iter().filter(|(name, _)| is(name, "remote.", "url"));
+        let other = addresses.find(|(_, address)| !address.starts_with("https://"))?;
+        Some(&other.1)
     }
 }
 
@@ -235,5 +264,24 @@ mod tests {
         assert!(NewRepository { is_elsewhere: true, ..new() }.fault().is_some());
         assert!(NewRepository { is_unread: true, ..new() }.fault().is_some());
         assert!(NewRepository { works_outside: true, ..new() }.fault().is_some());
+        assert!(NewRepository { is_under_way: true, ..new() }.fault().is_some());
+    }
+
+    #[test]
+    fn only_git_itself_makes_repositories_that_fetch_with_keys() {
+        let partial = |name: &str, address: &str, is_made_by_git: bool| {
+            let mut new = with(name, "true");
+            new.settings.push(("remote.origin.url".to_owned(), address.to_owned()));
+            NewRepository { is_made_by_git, ..new }.fault()
+        };
+        for name in ["remote.origin.promisor", "remote.a.b.Promisor", "extensions.partialClone"] {
+            assert_eq!(partial(name, "https://example.invalid/x.git", false), None, "{name}");
+            assert_eq!(partial(name, "git@example.invalid:x.git", true), None, "{name}");
+            for address in ["git@attacker.invalid:x.git", "ssh://attacker.invalid/x", "../x"] {
+                let fault = partial(name, address, false);
+                assert!(fault.is_some_and(|fault| fault.contains(address)), "{name} {address}");
+            }
+        }
+        assert_eq!(partial("core.bare", "git@example.invalid:x.git", false), None);
     }
 }

@@ -78,7 +78,7 @@ fn protected_files_are_excluded_or_asked_about() {
         ("archive abcd", &[Object], none(), "asks"),
         // Git refuses names that it does not know, so nobody has to be asked about them. But they
         // may mean something by the time the command runs.
-        ("show nowhere", &[Unknown], none(), "runs"),
+        ("show nowhere", &[Unknown], none(), "pinned"),
         ("show nowhere", &[Unknown], secret(&[".env"]), "excludes"),
         ("show HEAD~99", &[Unknown], secret(&[".env"]), "excludes"),
         ("show main..nowhere", &[Unknown], secret(&[".env"]), "excludes"),
@@ -107,6 +107,15 @@ fn protected_files_are_excluded_or_asked_about() {
         ("rebase -s subtree side", &[], hidden(&["plan"]), "asks"),
         // These could mean something to a subcommand that `git rev-parse` does not know.
         ("show abcd", &[Unknown], none(), "asks"),
+        // A folder of a commit comes to another place.
+        ("reset HEAD -- src", &[Commits], secret(&[".env"]), "runs"),
+        ("reset HEAD:src -- x", &[Tree], none(), "runs"),
+        ("reset HEAD:src -- x", &[Tree], secret(&[".env"]), "asks"),
+        ("reset HEAD:src -- x", &[Tree, Commits], hidden(&["plan"]), "asks"),
+        ("checkout k -- x", &[Object], none(), "asks"),
+        ("restore -sk x", &[Object], none(), "asks"),
+        ("cat-file -p HEAD:src/x", &[file(), Commits], none(), "runs"),
+        ("cat-file -p HEAD:src/x", &[file(), Commits], named("src/x"), "asks"),
         ("show v-1-gabcd --", &[Unknown], none(), "asks"),
         ("show HEAD:a..HEAD:b", &[Unknown], none(), "asks"),
         ("show HEAD^{/x}", &[Unknown], none(), "asks"),
@@ -141,4 +150,21 @@ fn a_question_names_a_secret_file_but_no_hidden_one() {
     assert!(!reason(hidden(&["plan"])).contains("plan"));
     let GitDecision::Ask(unclear) = GitDecision::unclear("git cannot be asked") else { panic!() };
     assert!(unclear.ends_with("git keeps here: git cannot be asked."), "{unclear}");
+}
+
+/// A name that gets a meaning while a command starts must not get that of a file.
+#[test]
+fn unknown_names_are_taken_for_commits() {
+    use Meaning::{Commits, Unknown};
+    for (line, meanings, expected) in [
+        ("show nowhere", &[Unknown][..], "show nowhere^{commit}"),
+        ("show nowhere --", &[Unknown], "show nowhere^{commit} --"),
+        ("diff a..b", &[Unknown], "diff a^{commit}..b^{commit}"),
+        ("diff a...", &[Unknown], "diff a^{commit}..."),
+        ("show HEAD nowhere~2", &[Commits, Unknown], "show HEAD nowhere~2^{commit}"),
+        ("log -p src nowhere", &[Unknown, Unknown], "log -p src nowhere^{commit}"),
+    ] {
+        let decision = decide(line, meanings, GitFacts::default());
+        assert_eq!(decision, GitDecision::Pinned(words(expected)), "{line}");
+    }
 }

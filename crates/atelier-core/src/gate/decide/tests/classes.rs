@@ -71,6 +71,21 @@ fn a_class_covers_only_what_was_found_about_the_call_it_was_given_for() {
             &["npm install https://x.invalid/z.tgz", "npm install owner/repository"],
         ),
         (
+            "pip install requests",
+            &["pip install flask"],
+            &[
+                "pip install -r requirements.txt",
+                "pip install -c constraints.txt requests",
+                "pip install -r notes.txt",
+                "pip install --requirements-from-script tool.py",
+            ],
+        ),
+        (
+            "pip install -r requirements.txt",
+            &["pip install -r requirements.txt"],
+            &["pip install -r api/requirements.txt", "pip install -r requirements.txt -r x.txt"],
+        ),
+        (
             "pip install --index-url https://a.invalid x",
             &["pip install --index-url https://a.invalid y"],
             &[

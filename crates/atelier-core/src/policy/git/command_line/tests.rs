@@ -8,6 +8,7 @@ fn shown(line: &str) -> &'static str {
     let args = words(line);
     match Line::read(&args).map_or(Shown::Nothing, |line| line.shown()) {
         Shown::Nothing => "nothing",
+        Shown::NothingOfCommits => "nothing of commits",
         Shown::Filterable => "filterable",
         Shown::Whole => "whole",
         Shown::Unknown => "unknown",
@@ -80,6 +81,14 @@ fn only_exactly_known_options_are_understood() {
         ("am x.mbox", "nothing"),
         ("tag -l --format=%(raw)", "whole"),
         ("for-each-ref --format %(*raw:size)", "whole"),
+        ("for-each-ref --sort=raw", "whole"),
+        ("for-each-ref --sort -raw", "whole"),
+        ("tag -l --so *raw:size", "whole"),
+        ("branch --sort -committerdate", "nothing"),
+        ("branch raw", "nothing"),
+        ("reset --hard HEAD~1", "nothing of commits"),
+        ("checkout -p", "whole"),
+        ("restore --source=k x", "nothing of commits"),
         ("branch raw", "nothing"),
         ("cat-file -t HEAD", "nothing"),
         ("cat-file -p HEAD", "whole"),
@@ -208,5 +217,23 @@ fn a_checkout_of_a_file_overwrites_it() {
     ] {
         let args = words(line);
         assert_eq!(overwritten_path(&args, &existing), path, "{line}");
+    }
+}
+
+#[test]
+fn every_part_of_a_word_can_name_an_object() {
+    for (line, expected) in [
+        ("reset HEAD:x -- abcd", &["HEAD", "HEAD:x"][..]),
+        ("restore --source=k:x -sm -Wst a", &["a", "k", "k:x", "m", "t"]),
+        ("checkout -- a", &[]),
+        ("cat-file -p -- k^{}", &["k", "k^{}"]),
+        ("update-index --cacheinfo 1,k,x", &["1", "1,k,x", "k", "x"]),
+        ("archive a..b -q --", &["a", "a..b", "b"]),
+        ("show HEAD:x", &[]),
+        ("branch x", &["x"]),
+    ] {
+        let args = words(line);
+        let names: Vec<&str> = Line::read(&args).unwrap().names().into_iter().collect();
+        assert_eq!(names, expected, "{line}");
     }
 }
