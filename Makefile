@@ -33,6 +33,10 @@ test-embedded: ## Run the tests that need no services (any system)
 judge: ## Run the long tests, for hours: races, kills, fuzzing, mutants (ARGS="races fuzz …")
 	@scripts/services run $(SERVICES) -- scripts/judge $(ARGS)
 
+.PHONY: faults
+faults: ## Run the tests with faults for hours: kills, freezes, partitions, lost engines (ARGS="kills disk …")
+	@scripts/services run $(SERVICES) -- scripts/faults $(ARGS)
+
 .PHONY: check
 check: ## Check formatting, lints, invariants and, with cargo-deny, licences and banned crates
 	$(CARGO) fmt --all --check

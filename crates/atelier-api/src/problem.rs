@@ -129,6 +129,8 @@ problem_codes! {
     InvalidPath = "invalid_path", 422;
     /// The file is not text, or too large to compare.
     NotText = "not_text", 422;
+    /// The `Idempotency-Key` was used for another request.
+    IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// Too many requests or tasks are waiting; see `Retry-After`.
     QueueFull = "queue_full", 429;
     /// You send too many requests in a second, or too many of them are running; see `Retry-After`.
@@ -153,6 +155,8 @@ problem_codes! {
     ObjectStoreUnavailable = "object_store_unavailable", 503;
     /// The server took too long to answer; see `Retry-After`.
     TookTooLong = "took_too_long", 503;
+    /// The server's disk is full, so nothing was stored; see `Retry-After`.
+    DiskFull = "disk_full", 507;
 }
 
 impl fmt::Display for ProblemCode {

@@ -18,6 +18,7 @@ use std::{
     sync::{PoisonError, RwLock},
     time::Duration,
 };
+use tokio::sync::watch;
 
 /// How long a request may take by default. Streams have no limit, and uploads and tool outcomes
 /// have their own.
@@ -25,10 +26,13 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many projects are requested at a time.
 const PAGE: usize = 1000;
 
-/// One server, and the token to use there.
+/// A server, which may have several addresses, and the token to use there.
 pub struct ApiClient {
     http: reqwest::Client,
-    server: String,
+    /// At least one address. All of them are nodes of the same server.
+    addresses: Vec<String>,
+    /// The position of the address in use. Changing it ends the requests that wait for an answer.
+    current: watch::Sender<usize>,
     token: RwLock<Option<String>>,
     /// Whether `atelier login` has stored the token. A renewed token is then stored as well.
     token_is_stored: bool,
@@ -43,22 +47,31 @@ impl ApiClient {
     /// A client with the given token, or with the one that `atelier login` stored for the server.
     /// The audit shows `command` as the program that made a decision.
     pub fn signed_in(command: &str, server: &str, token: Option<String>) -> Result<Self> {
-        let server = server_address(server)?;
+        Self::signed_in_to_any(command, &[server.to_owned()], token)
+    }
+
+    /// A client of a server with several addresses. Without a token, it uses the one that `atelier
+    /// login` stored for any of them. It leaves an address that does not answer for the next one.
+    pub(crate) fn signed_in_to_any(
+        command: &str,
+        servers: &[String],
+        token: Option<String>,
+    ) -> Result<Self> {
+        let addresses = servers.iter().map(|server| server_address(server).map(str::to_owned));
+        let addresses = addresses.collect::<Result<Vec<String>>>()?;
+        let first = addresses.first().ok_or_else(|| Error::InvalidAddress(String::new()))?;
+        let client = Self::anonymous(command, first)?;
         let given = token.filter(|token| !token.is_empty());
         let token_is_stored = given.is_none();
         let token = match given {
             Some(token) => token,
             None => {
                 let credentials = Credentials::load()?;
-                let stored = credentials.token(server);
-                stored.ok_or_else(|| Error::NoToken(server.to_owned()))?.to_owned()
+                let stored = addresses.iter().find_map(|server| credentials.token(server));
+                stored.ok_or_else(|| Error::NoToken(first.clone()))?.to_owned()
             }
         };
-        Ok(Self {
-            token: RwLock::new(Some(token)),
-            token_is_stored,
-            ..Self::anonymous(command, server)?
-        })
+        Ok(Self { token: RwLock::new(Some(token)), token_is_stored, addresses, ..client })
     }
 
     /// A client without a token.
@@ -71,11 +84,64 @@ impl ApiClient {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|source| Error::Unreachable { server: server.clone(), source })?;
-        Ok(Self { http, server, token: RwLock::new(None), token_is_stored: false })
+        Ok(Self {
+            http,
+            addresses: vec![server],
+            current: watch::Sender::new(0),
+            token: RwLock::new(None),
+            token_is_stored: false,
+        })
     }
 
+    /// The address in use.
     pub fn server(&self) -> &str {
-        &self.server
+        &self.addresses[*self.current.borrow() % self.addresses.len()]
+    }
+
+    /// The first address. State and tokens are stored under it.
+    pub(crate) fn first_address(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    pub(crate) fn has_several_addresses(&self) -> bool {
+        self.addresses.len() > 1
+    }
+
+    /// Waits until the address in use is left for another one.
+    pub(crate) async fn left(&self) {
+        // The sender lives as long as `self`, so this cannot fail.
+        drop(self.current.subscribe().changed().await);
+    }
+
+    /// Leaves an address for the next one, unless that has happened already. The requests that wait
+    /// for an answer end as if the server had not answered in time.
+    fn leave(&self, position: usize) {
+        if self.has_several_addresses() {
+            self.current.send_if_modified(|current| {
+                let is_current = *current == position;
+                if is_current {
+                    *current = (position + 1) % self.addresses.len();
+                }
+                is_current
+            });
+        }
+    }
+
+    /// Leaves addresses that do not answer, until one of them does or each has been asked twice.
+    pub(crate) async fn leave_if_silent(&self, timeout: Duration) {
+        if !self.has_several_addresses() {
+            return;
+        }
+        for _ in 0..2 * self.addresses.len() {
+            let position = *self.current.borrow();
+            for _ in 0..2 {
+                let health = format!("{}/health", self.addresses[position]);
+                if self.http.get(health).timeout(timeout).send().await.is_ok() {
+                    return;
+                }
+            }
+            self.leave(position);
+        }
     }
 
     pub(crate) fn token_is_stored(&self) -> bool {
@@ -92,7 +158,7 @@ impl ApiClient {
 
     /// A request without a time limit. `path` begins with a slash.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{path}", self.server));
+        let request = self.http.request(method, format!("{}{path}", self.server()));
         match self.token() {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -100,12 +166,32 @@ impl ApiClient {
     }
 
     fn unreachable(&self) -> impl FnOnce(reqwest::Error) -> Error {
-        let server = self.server.clone();
+        let server = self.server().to_owned();
         move |source| Error::Unreachable { server, source }
+    }
+
+    /// Waits for the server, unless its address is left for another one.
+    async fn unless_left<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let server = self.server().to_owned();
+        tokio::select! {
+            answer = answer => answer,
+            () = self.left() => Err(Error::Timeout(server)),
+        }
     }
 
     /// Sends a request. Every answer that is not a success is an error.
     pub async fn send(&self, request: RequestBuilder) -> Result<Response> {
+        let position = *self.current.borrow();
+        let sent = self.unless_left(self.send_once(request)).await;
+        if let Err(error) = &sent
+            && error.is_the_servers_fault()
+        {
+            self.leave(position);
+        }
+        sent
+    }
+
+    async fn send_once(&self, request: RequestBuilder) -> Result<Response> {
         let response = request.send().await.map_err(self.unreachable())?;
         let status = response.status();
         if status.is_success() {
@@ -118,7 +204,7 @@ impl ApiClient {
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(Error::Refused(problem)),
             Err(_) => {
-                Err(Error::NotAtelier { server: self.server.clone(), status: status.as_u16() })
+                Err(Error::NotAtelier { server: self.server().to_owned(), status: status.as_u16() })
             }
         }
     }
@@ -127,10 +213,11 @@ impl ApiClient {
     pub async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         let response = self.send(request).await?;
         let status = response.status().as_u16();
-        let body = response.bytes().await.map_err(self.unreachable())?;
+        let body = async { response.bytes().await.map_err(self.unreachable()) };
+        let body = self.unless_left(body).await?;
         serde_json::from_slice(&body).map_err(|error| {
             tracing::debug!(%error, "cannot parse an answer");
-            Error::NotAtelier { server: self.server.clone(), status }
+            Error::NotAtelier { server: self.server().to_owned(), status }
         })
     }
 

@@ -231,14 +231,14 @@ impl Client {
         loop {
             match self.machine.claim(key.0, key.1).await {
                 Ok(()) => return Ok(ClaimAnswer::Granted),
-                Err(error) if error.is_temporary() => claimed_before = true,
+                Err(error) if error.allows_another_report() => claimed_before = true,
                 Err(error) if error.status() == Some(409) && claimed_before => {
                     match self.machine.project.call(key.0).await {
                         Ok(call) if self.has_claimed(&call, key.1) => {
                             return Ok(ClaimAnswer::Granted);
                         }
                         Ok(_) => return Ok(ClaimAnswer::Refused),
-                        Err(error) if error.is_temporary() => {}
+                        Err(error) if error.allows_another_report() => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -281,20 +281,20 @@ impl Client {
         Ok((outcome, text))
     }
 
-    /// Sends an outcome until the server has it. An outcome that the server refuses is not sent
-    /// again.
+    /// Sends an outcome until the server has it or the call is gone. If the server does not accept
+    /// the content, it gets a short outcome instead, once.
     async fn deliver(&self, key: Key, mut outcome: ToolOutcome) -> Result<()> {
-        let (mut backoff, mut is_shortened) = (Backoff::new(), false);
+        let (mut backoff, mut is_shortened, mut has_warned) = (Backoff::new(), false, false);
         loop {
-            match self.machine.send_outcome(key.0, key.1, &outcome).await {
+            let error = match self.machine.send_outcome(key.0, key.1, &outcome).await {
                 Ok(()) => return self.journal.record(key, CallStage::Done, false),
-                Err(error) if error.is_temporary() => {
-                    // The outcome stays in the journal for the next start.
-                    if !backoff.wait(&self.give_up).await {
-                        return Ok(());
-                    }
-                }
-                Err(Error::Refused(problem)) if problem.status == 413 && !is_shortened => {
+                Err(error) => error,
+            };
+            let retries = error.allows_another_report();
+            match error {
+                Error::Refused(problem)
+                    if matches!(problem.status, 400 | 413 | 422) && !is_shortened =>
+                {
                     is_shortened = true;
                     let detail = format!(
                         "the call ran, but its result was not accepted: {}",
@@ -306,12 +306,24 @@ impl Client {
                         CallStage::Result { result: outcome.clone() },
                         true,
                     )?;
+                    continue;
                 }
-                Err(error @ Error::Refused(_)) => {
+                error @ Error::Refused(_)
+                    if !retries && matches!(error.status(), Some(404 | 409)) =>
+                {
                     self.journal.record(key, CallStage::Done, false)?;
                     return Err(error);
                 }
-                Err(error) => return Err(error),
+                error if !retries && !has_warned => {
+                    has_warned = true;
+                    let why = error.full_message();
+                    self.screen.line(&format!("an outcome is not accepted, trying again: {why}"));
+                }
+                _ => {}
+            }
+            // The outcome stays in the journal for the next start.
+            if !backoff.wait(&self.give_up).await {
+                return Ok(());
             }
         }
     }

@@ -32,7 +32,7 @@ use std::{
     convert::Infallible,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -40,7 +40,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[derive(Debug)]
 pub struct Options {
     pub dir: PathBuf,
-    pub server: String,
+    /// The addresses of the server. The first one that answers is used.
+    pub servers: Vec<String>,
     /// The project, by id or name.
     pub project: String,
     /// The token. Without one, the token that `atelier login` stored.
@@ -55,15 +56,23 @@ pub struct Options {
 const RENEW: Duration = Duration::from_secs(10);
 /// How long running calls may take to end when this program ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// How often a server with several addresses is asked whether it answers, and how long it may take.
+/// It is asked twice before its address is left, so leaving it takes less than ten seconds.
+const WATCH: Duration = Duration::from_secs(2);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the server may refuse the token before this program ends. A node with the wrong keys
+/// refuses every token, until it is taken out or repaired.
+const REFUSED_TOKEN: Duration = Duration::from_secs(30);
 /// How many previews are computed at the same time.
 const PREVIEWS: usize = 2;
 
 /// Serves a folder until `stop`, or until the server refuses this machine.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
-    let api = ApiClient::signed_in("connect", &options.server, options.token.clone())?;
+    let api = ApiClient::signed_in_to_any("connect", &options.servers, options.token.clone())?;
     let rules = ClientRules::load()?;
     // Report an unusable folder before asking the server for anything.
     LocalWorkspace::open(&options.dir)?;
+    api.leave_if_silent(WATCH_TIMEOUT).await;
     let me = api.me().await?;
     if me.role == Role::Agent {
         return Err(Error::AgentToken);
@@ -133,8 +142,11 @@ impl Connection {
         screen: Arc<Screen>,
         stop: CancellationToken,
     ) -> Result<Self> {
-        let state =
-            State::open(local.root(), project.api.server(), &project.project.id.to_string())?;
+        let state = State::open(
+            local.root(),
+            project.api.first_address(),
+            &project.project.id.to_string(),
+        )?;
         let (journal, open_calls) = Journal::open(state.journal())?;
         let machine =
             MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
@@ -171,6 +183,7 @@ impl Connection {
         tokio::select! {
             outcome = self.follow() => outcome,
             never = self.keep_lease() => match never {},
+            never = self.watch_server() => match never {},
             never = token::keep_fresh(&client.machine.project.api, token_expires_at, &client.screen) => {
                 match never {}
             }
@@ -180,14 +193,28 @@ impl Connection {
     /// Follows the events, across restarts of the server and failures of the network.
     async fn follow(&self) -> Result<()> {
         let (client, mut backoff, mut lost) = (&self.client, Backoff::new(), false);
+        let api = &client.machine.project.api;
+        // Since when the server refuses the token.
+        let mut refused: Option<Instant> = None;
         loop {
+            let server = api.server().to_owned();
             let ended = tokio::select! {
-                ended = self.follow_once(&mut backoff, &mut lost) => ended,
+                // First, because an error that leaves the address must not be lost.
+                biased;
+                ended = self.follow_once(&mut backoff, &mut lost, &mut refused) => ended,
+                () = api.left() => Err(Error::Timeout(server)),
                 () = client.stop.cancelled() => return Ok(()),
             };
             self.state.save_cursor();
+            let was_refused = refused.is_some();
             let why = match ended {
                 Ok(()) => "the connection was lost".to_owned(),
+                Err(error @ Error::TokenRejected) => {
+                    if refused.get_or_insert_with(Instant::now).elapsed() > REFUSED_TOKEN {
+                        return Err(error);
+                    }
+                    "the server does not accept the token".to_owned()
+                }
                 Err(error) if error.is_temporary() => error.full_message(),
                 // An earlier process with another token. Its lease runs out soon.
                 Err(Error::Refused(problem)) if problem.code == ProblemCode::ClientTaken => {
@@ -196,7 +223,8 @@ impl Connection {
                 Err(error) if error.status() == Some(404) => return Err(Error::ProjectDeleted),
                 Err(error) => return Err(error),
             };
-            if !std::mem::replace(&mut lost, true) {
+            let is_refused_now = refused.is_some() && !was_refused;
+            if !std::mem::replace(&mut lost, true) || is_refused_now {
                 client.screen.line(&format!("{why}; reconnecting"));
             }
             if !backoff.wait(&client.stop).await {
@@ -206,7 +234,12 @@ impl Connection {
     }
 
     /// Follows one connection to its end.
-    async fn follow_once(&self, backoff: &mut Backoff, lost: &mut bool) -> Result<()> {
+    async fn follow_once(
+        &self,
+        backoff: &mut Backoff,
+        lost: &mut bool,
+        refused: &mut Option<Instant>,
+    ) -> Result<()> {
         let client = &self.client;
         // The stream is opened first, so that it contains what happens while the current state is
         // read.
@@ -215,8 +248,13 @@ impl Connection {
         client.machine.register(client.local.display_path(), &self.isolation).await?;
         self.catch_up().await?;
         backoff.reset();
-        client.screen.line(if *lost { "connected again" } else { "connected" });
-        *lost = false;
+        let what = if *lost { "connected again" } else { "connected" };
+        let api = &client.machine.project.api;
+        match api.has_several_addresses() {
+            true => client.screen.line(&format!("{what} to {}", api.server())),
+            false => client.screen.line(what),
+        }
+        (*lost, *refused) = (false, None);
         self.report_active_machine().await?;
         while let Some(message) = stream.next().await {
             self.handle_event(&message).await?;
@@ -375,6 +413,14 @@ impl Connection {
             if let Err(error) = renewed {
                 tracing::debug!(%error, "cannot renew the lease");
             }
+        }
+    }
+
+    /// Leaves an address that has stopped answering, if there are others. Never returns.
+    async fn watch_server(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            self.client.machine.project.api.leave_if_silent(WATCH_TIMEOUT).await;
         }
     }
 

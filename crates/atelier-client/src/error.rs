@@ -83,6 +83,27 @@ impl Error {
         }
     }
 
+    /// Whether another node of the same server may answer better.
+    pub(crate) fn is_the_servers_fault(&self) -> bool {
+        match self {
+            // A node whose keys differ from those of the others accepts no token of theirs.
+            Self::Unreachable { .. }
+            | Self::Timeout(_)
+            | Self::NotAtelier { .. }
+            | Self::TokenRejected => true,
+            Self::Refused(problem) => problem.status >= 500,
+            _ => false,
+        }
+    }
+
+    /// Whether what a machine reports about a call should be sent again. A report that is given up
+    /// is lost for good, so this includes refusals of the token: they may come from a node with the
+    /// wrong keys, and a token that has really ended ends the whole connection.
+    pub(crate) fn allows_another_report(&self) -> bool {
+        let is_refused_access = matches!(self.status(), Some(401 | 403));
+        self.is_temporary() || matches!(self, Self::TokenRejected) || is_refused_access
+    }
+
     /// The HTTP status, if the server refused the request.
     pub fn status(&self) -> Option<u16> {
         match self {

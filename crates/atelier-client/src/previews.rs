@@ -47,7 +47,7 @@ impl Client {
         loop {
             match self.machine.send_preview(id, report).await {
                 Ok(()) => return,
-                Err(error) if error.is_temporary() => {
+                Err(error) if error.allows_another_report() => {
                     if !backoff.wait(&self.stop).await {
                         return;
                     }

@@ -47,6 +47,8 @@ pub(crate) struct Put {
     pub(crate) size: u64,
     /// The first bytes of the content.
     pub(crate) head: Bytes,
+    /// Whether the local copy is complete.
+    pub(crate) is_copied: bool,
 }
 
 /// Hashes what is written, keeps the first bytes, and copies everything to a file if there is one.
@@ -65,12 +67,21 @@ impl HashingWriter {
             self.size += part.len() as u64;
             let room = HEAD.saturating_sub(self.head.len()).min(part.len());
             self.head.extend_from_slice(&part[..room]);
-            if let Some(file) = &mut self.file {
-                file.write_all(&part)?;
+            // The local copy is only for the cache: without space for it, the upload goes on.
+            if let Some(file) = &mut self.file
+                && let Err(error) = file.write_all(&part)
+            {
+                tracing::warn!(%error, "cannot write to the cache; a file is stored without it");
+                self.file = None;
             }
             Ok(self)
         })
         .await?
+    }
+
+    fn into_put(self, key: Key) -> Put {
+        let (checksum, is_copied) = (hex(&self.hasher.finalize()), self.file.is_some());
+        Put { key, checksum, size: self.size, head: self.head.freeze(), is_copied }
     }
 }
 
@@ -115,15 +126,14 @@ pub(crate) async fn put(
         crash::point("checksum");
         upload.finish(store).await?;
         crash::point("object");
-        let checksum = hex(&writer.hasher.finalize());
-        return Ok(Put { key, checksum, size: writer.size, head: writer.head.freeze() });
+        return Ok(writer.into_put(key));
     }
     writer = writer.write(rest.clone()).await?;
     crash::point("checksum");
-    let checksum = hex(&writer.hasher.finalize());
+    let checksum = hex(&writer.hasher.clone().finalize());
     let key = put_bytes(store, conversation, &checksum, rest).await?;
     crash::point("object");
-    Ok(Put { key, checksum, size: writer.size, head: writer.head.freeze() })
+    Ok(writer.into_put(key))
 }
 
 /// Stores content that is already in memory.

@@ -186,10 +186,14 @@ impl ContentStore {
         &self,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T> {
-        match tokio::time::timeout(self.timeout, request).await {
+        let answer = match tokio::time::timeout(self.timeout, request).await {
             Ok(answer) => answer.map_err(Into::into),
             Err(_) => Err(Error::ObjectsTimeout),
+        };
+        if answer.as_ref().is_err_and(Error::is_store_failure) {
+            metrics::counter!("atelier_object_store_errors_total").increment(1);
         }
+        answer
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {

@@ -47,6 +47,32 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a disk of this server, or of its database, has no space left.
+    pub fn is_disk_full(&self) -> bool {
+        if let Error::Store(error) = self {
+            return error.trouble() == Some(atelier_store::Trouble::DiskFull);
+        }
+        let errors = std::iter::successors(Some(self as &dyn std::error::Error), |it| it.source());
+        let mut errors = errors.filter_map(|error| error.downcast_ref::<std::io::Error>());
+        errors.any(|error| error.kind() == std::io::ErrorKind::StorageFull)
+    }
+
+    /// Whether the object store failed, and not the request.
+    pub(crate) fn is_store_failure(&self) -> bool {
+        use object_store::Error as Objects;
+        match self {
+            Error::ObjectsTimeout => true,
+            Error::Objects(error) => !matches!(
+                error,
+                Objects::NotFound { .. }
+                    | Objects::AlreadyExists { .. }
+                    | Objects::Precondition { .. }
+                    | Objects::NotModified { .. }
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether one object is lost or damaged, while the object store as a whole works.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(
@@ -60,6 +86,9 @@ impl Error {
     /// The stable code, for problems and for tool results.
     pub fn code(&self) -> &'static str {
         use atelier_store::Error as Store;
+        if self.is_disk_full() {
+            return "disk_full";
+        }
         match self {
             Error::Store(Store::NotFound) | Error::NoSuchFile(_) => "not_found",
             Error::Store(Store::Precondition) => "precondition_failed",

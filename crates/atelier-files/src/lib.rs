@@ -63,9 +63,18 @@ pub use workspace::ConversationWorkspace;
 
 use atelier_core::ConversationId;
 use atelier_store::{OwnedConversation, Store};
-use std::{ops::Deref, path::Path, sync::Arc};
+use std::{ops::Deref, path::Path, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
+
+/// How long the object store may take to answer a question about its health.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many bytes can still be written to the disk of a folder.
+pub fn free_bytes(folder: &Path) -> std::io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
 
 /// A cheap handle on the object store, the cache and their background work.
 #[derive(Clone)]
@@ -149,6 +158,28 @@ impl Files {
                 Ok(format!("{content} answers"))
             }
         }
+    }
+
+    /// `Ok` with a description of the object store, or the reason why it cannot be used.
+    pub async fn health(&self) -> Result<String, String> {
+        match tokio::time::timeout(PING_TIMEOUT, self.content.ping()).await {
+            Ok(Ok(())) => Ok("the object store answers".into()),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the object store returned an error");
+                Err("the object store returned an error".into())
+            }
+            Err(_) => Err("the object store does not answer".into()),
+        }
+    }
+
+    /// The folder with the content, if it is on a disk of this server.
+    pub fn content_folder(&self) -> Option<&Path> {
+        self.content.disk.as_deref()
+    }
+
+    /// How many readable copies are still to be made.
+    pub async fn stale_copies(&self) -> Result<i64> {
+        Ok(self.store.stale_copies().await?)
     }
 
     /// Waits for background tasks to end.

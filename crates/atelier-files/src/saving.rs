@@ -46,7 +46,7 @@ impl ConversationWorkspace {
         let put =
             blobs::put(&files.content, &files.tasks, self.conversation.id(), body, limit, tee)
                 .await?;
-        let head = put.head.clone();
+        let (head, local) = (put.head.clone(), local.filter(|_| put.is_copied));
         let mut blob = Blob::from(put);
         blob.instead_of = self.damaged_original(&blob).await?;
         Ok(StoredContent { blob, head, local })

@@ -21,7 +21,7 @@ use atelier_core::{
     policy::{Extension, Policy, Restrictions, RuleError, verdict::Verdict},
     time_delta,
 };
-use atelier_store::{Cursor, Decided, Owned, Scope, Store};
+use atelier_store::{Cursor, Decided, Owned, RequestKey, Scope, Store};
 use limits::CallLimits;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
@@ -157,10 +157,31 @@ impl Gate {
 
     /// Validates and rates a call, then refuses it, asks about it or sends it.
     pub async fn execute(&self, owned: &Owned, new: NewCall) -> Result<GatedCall> {
+        self.execute_once(owned, new, None).await
+    }
+
+    /// Does what `execute` does, once for each key. Later requests with the same key get the call of
+    /// the first one, as it is by then.
+    pub async fn execute_once(
+        &self,
+        owned: &Owned,
+        new: NewCall,
+        key: Option<RequestKey>,
+    ) -> Result<GatedCall> {
+        // A request that is sent again adds no call, so no limit holds for it.
+        if let Some(key) = &key
+            && let Some(earlier) = self.store.earlier_answer(owned.project, key).await?
+        {
+            return Ok(self.store.call(owned, earlier).await?);
+        }
         self.limits.admit(&self.store, owned.owner, new.requested_by, &new.tool_params).await?;
-        let call = self.store.add_call(owned, self.rules(), new).await??;
-        count_call(call.risk_level);
-        Ok(call)
+        match self.store.add_call(owned, self.rules(), new, key).await?? {
+            Ok(call) => {
+                count_call(call.risk_level);
+                Ok(call)
+            }
+            Err(earlier) => Ok(self.store.call(owned, earlier).await?),
+        }
     }
 
     /// What a user's calls take, and what they may take.
@@ -168,18 +189,22 @@ impl Gate {
         self.limits.usage(&self.store, user).await
     }
 
-    /// Does what `execute` does, and waits until the call is settled, at most for `time`.
+    /// Does what `execute_once` does, and waits until the call is settled, at most for `time`.
     pub async fn execute_and_wait(
         &self,
         owned: &Owned,
         new: NewCall,
+        key: Option<RequestKey>,
         time: Duration,
     ) -> Result<GatedCall> {
         let id = new.id;
         let waiter = self.waiters.subscribe(owned.project, id);
-        let call = self.execute(owned, new).await?;
+        let call = self.execute_once(owned, new, key).await?;
         if call.status.is_settled() {
             return Ok(call);
+        }
+        if call.tool_id != id {
+            return self.wait(owned, call.tool_id, time).await;
         }
         self.wait_until_settled(owned, id, waiter, time).await
     }

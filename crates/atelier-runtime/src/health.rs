@@ -1,8 +1,6 @@
 //! Whether a part is healthy, degraded or unhealthy, and why.
 
-use atelier_store::Store;
 use serde::Serialize;
-use std::time::Duration;
 use utoipa::ToSchema;
 
 /// How well a part works. A worse status is greater.
@@ -26,21 +24,6 @@ pub struct Part {
 impl Part {
     pub fn new(name: &'static str, status: Status, reason: impl Into<String>) -> Self {
         Self { name, status, reason: reason.into() }
-    }
-}
-
-impl Part {
-    /// Whether the database answers. After two seconds it counts as unavailable.
-    pub async fn of_store(store: &Store) -> Self {
-        let kind = store.kind();
-        match tokio::time::timeout(Duration::from_secs(2), store.ping()).await {
-            Ok(Ok(())) => Self::new("store", Status::Healthy, format!("{kind} answers")),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the store returned an error");
-                Self::new("store", Status::Unhealthy, format!("{kind} returned an error"))
-            }
-            Err(_) => Self::new("store", Status::Unhealthy, format!("{kind} does not answer")),
-        }
     }
 }
 

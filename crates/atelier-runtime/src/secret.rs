@@ -1,6 +1,8 @@
 //! The server's own secrets: files of random bytes in its data directory.
 
+use atelier_store::KeyCheck;
 use rand::RngCore;
+use sha2::{Digest, Sha256};
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Write},
@@ -27,6 +29,18 @@ pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     Ok(secret)
+}
+
+/// The check value of a secret, which tells two secrets apart and does not reveal them.
+pub fn check_value(data: &Path, file: &'static str) -> io::Result<KeyCheck> {
+    let mut secret = Vec::new();
+    File::open(data.join(file))?.read_to_end(&mut secret)?;
+    let hash = Sha256::new_with_prefix("atelier key check")
+        .chain_update(file)
+        .chain_update([0])
+        .chain_update(secret)
+        .finalize();
+    Ok(KeyCheck { name: file, value: hash[..16].to_vec() })
 }
 
 /// Writes the secret under a temporary name and then links it, so that nobody reads an incomplete

@@ -1,13 +1,12 @@
 //! The worker space of one project.
 
 use crate::{
-    Health, Part, Result, Status,
+    Health, NodeHealth, Part, Result, Status,
     agents::{AgentCache, LoadedAgent},
     requests::RequestTracker,
     settings::WorkerSpaceSettings,
 };
 use atelier_core::{ProjectId, event::Alert};
-use atelier_memory::Memory;
 use atelier_store::{AgentRef, Owned, Store};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -23,7 +22,7 @@ pub struct WorkerSpace {
     owned: Owned,
     settings: WorkerSpaceSettings,
     store: Store,
-    memory: Memory,
+    node: NodeHealth,
     created_at: DateTime<Utc>,
     pub(crate) agents: AgentCache,
     pub(crate) requests: Arc<RequestTracker>,
@@ -60,7 +59,7 @@ impl WorkerSpace {
     pub(crate) fn new(
         owned: Owned,
         store: Store,
-        memory: Memory,
+        node: NodeHealth,
         settings: WorkerSpaceSettings,
     ) -> Self {
         Self {
@@ -70,7 +69,7 @@ impl WorkerSpace {
             overflowed: AtomicBool::new(false),
             owned,
             store,
-            memory,
+            node,
             settings,
         }
     }
@@ -130,12 +129,7 @@ impl WorkerSpace {
     }
 
     async fn health(&self) -> Health {
-        let store = Part::of_store(&self.store).await;
-        // Without the index a space is only degraded: tasks continue, and searches are by words.
-        let memory = match self.memory.health().await {
-            Ok(how) => Part::new("memory", Status::Healthy, how),
-            Err(why) => Part::new("memory", Status::Degraded, why),
-        };
+        let mut parts = self.node.parts().await;
         let cache = match self.overflowed.load(Ordering::Relaxed) {
             false => Part::new("agent_cache", Status::Healthy, "all agents in use fit"),
             true => Part::new(
@@ -148,6 +142,7 @@ impl WorkerSpace {
             0 => Part::new("tasks", Status::Healthy, "no request hangs"),
             n => Part::new("tasks", Status::Degraded, format!("requests that hang: {n}")),
         };
-        Health::of(vec![store, memory, cache, tasks])
+        parts.extend([cache, tasks]);
+        Health::of(parts)
     }
 }

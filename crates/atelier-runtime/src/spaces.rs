@@ -1,12 +1,14 @@
 //! All worker spaces of this node: opened on first use, closed when they are idle.
 
-use crate::{Error, Result, TrackedRequest, WorkerSpace, settings::WorkerSpaceSettings};
+use crate::{
+    Error, NodeHealth, Result, TrackedRequest, WorkerSpace, settings::WorkerSpaceSettings,
+};
 use atelier_core::{
     Event, ProjectId, UserId,
     event::{Alert, CloseReason},
 };
 use atelier_memory::Memory;
-use atelier_store::{Error as StoreError, Owned, Store, Wakeup};
+use atelier_store::{Error as StoreError, Owned, Store, Trouble, Wakeup};
 use metrics::{counter, gauge};
 use std::{
     collections::HashMap,
@@ -32,13 +34,20 @@ pub struct Spaces {
 struct Inner {
     store: Store,
     memory: Memory,
+    node: NodeHealth,
     settings: WorkerSpaceSettings,
     slots: Mutex<HashMap<ProjectId, Slot>>,
 }
 
 impl Spaces {
-    pub fn new(store: Store, memory: Memory, settings: WorkerSpaceSettings) -> Self {
-        Self { inner: Arc::new(Inner { store, memory, settings, slots: Mutex::default() }) }
+    pub fn new(
+        store: Store,
+        memory: Memory,
+        node: NodeHealth,
+        settings: WorkerSpaceSettings,
+    ) -> Self {
+        let slots = Mutex::default();
+        Self { inner: Arc::new(Inner { store, memory, node, settings, slots }) }
     }
 
     /// How long running requests may take to finish when a space is closed.
@@ -98,20 +107,18 @@ impl Spaces {
         let slot = self.slots().entry(owned.project).or_default().clone();
         let space = slot
             .get_or_try_init(|| async {
-                let Inner { store, memory, settings, .. } = &*self.inner;
-                let space = WorkerSpace::new(
-                    owned.clone(),
-                    store.clone(),
-                    memory.clone(),
-                    settings.clone(),
-                );
+                let Inner { store, node, settings, .. } = &*self.inner;
+                let space =
+                    WorkerSpace::new(owned.clone(), store.clone(), node.clone(), settings.clone());
                 self.ensure_collections(&owned).await;
-                store
-                    .append_event(
-                        &owned,
-                        Event::WorkerSpaceReady { user_prefix: space.user_prefix() },
-                    )
-                    .await?;
+                let ready = Event::WorkerSpaceReady { user_prefix: space.user_prefix() };
+                match store.append_event(&owned, ready).await {
+                    // A database that cannot write can still answer requests that read.
+                    Err(error) if error.trouble().is_some_and(Trouble::allows_reads) => {
+                        tracing::warn!(%error, "cannot record that a space was opened");
+                    }
+                    recorded => recorded?,
+                }
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
                 Ok::<_, Error>(Arc::new(space))

@@ -5,7 +5,7 @@ use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
-use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
+use atelier_runtime::{Bus, Gate, ModelKeys, NodeHealth, Spaces};
 use atelier_store::{NewAgent, OwnedConversation, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
@@ -18,6 +18,7 @@ pub struct App(Arc<Services>);
 pub struct Services {
     pub store: Store,
     pub spaces: Spaces,
+    pub health: NodeHealth,
     pub gate: Gate,
     pub files: Files,
     pub bus: Bus,

@@ -5,7 +5,7 @@ use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
 use atelier_files::Error as FilesError;
 use atelier_memory::Error as MemoryError;
 use atelier_runtime::Error as RuntimeError;
-use atelier_store::Error as StoreError;
+use atelier_store::{Error as StoreError, Trouble};
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -112,6 +112,7 @@ impl Error {
             Error::Timeout => C::RequestTimeout,
             Error::TookTooLong => C::TookTooLong,
             Error::Internal => C::Internal,
+            Error::Files(error) if error.is_disk_full() => C::DiskFull,
             Error::Files(error) => match error {
                 F::TooLarge { .. } => C::FileSizeExceeded,
                 F::Path(FilePathError::Traversal(_)) => C::PathOutsideWorkspace,
@@ -129,6 +130,9 @@ impl Error {
                 F::Lost { .. } => C::ContentLost,
                 _ => C::Internal,
             },
+            Error::Runtime(R::Store(error)) if error.trouble() == Some(Trouble::DiskFull) => {
+                C::DiskFull
+            }
             Error::Runtime(R::Store(error)) => match error {
                 S::NotFound => C::NotFound,
                 S::NameTaken => C::NameTaken,
@@ -140,6 +144,8 @@ impl Error {
                 S::BlobGone => C::ChangedMeanwhile,
                 S::LeaseLost => C::ConversationLocked,
                 S::QueueFull { .. } => C::QueueFull,
+                S::KeyReused => C::IdempotencyKeyReused,
+                S::Damaged(_) => C::StoreUnavailable,
                 S::Archived => C::ConversationArchived,
                 S::AgentDeleted => C::AgentDeleted,
                 S::TaskSettled(_) | S::PlanSettled(_) => C::AlreadySettled,
@@ -169,7 +175,18 @@ impl Error {
             ProblemCode::ObjectStoreUnavailable => {
                 "the object store does not answer; try again".into()
             }
-            ProblemCode::StoreUnavailable => "the database does not answer; try again".into(),
+            ProblemCode::StoreUnavailable => match self {
+                Error::Runtime(RuntimeError::Store(error))
+                    if error.trouble() == Some(Trouble::Damaged) =>
+                {
+                    Trouble::Damaged.to_string()
+                }
+                _ => "the database does not answer; try again".into(),
+            },
+            ProblemCode::DiskFull => {
+                "the server's disk is full, so nothing was stored; try again when there is space"
+                    .into()
+            }
             ProblemCode::NotFound if !matches!(self, Error::NoAgent(_)) => {
                 Error::NotFound.to_string()
             }
@@ -212,7 +229,9 @@ impl IntoResponse for Error {
                     headers.insert(header::CONTENT_RANGE, ascii_header(&format!("bytes */{size}")));
                 }
             }
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::INSUFFICIENT_STORAGE => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static(retry_after(code)));
             }
             _ => {}
@@ -224,7 +243,7 @@ impl IntoResponse for Error {
 /// In how many seconds a request may succeed that was refused with this code.
 fn retry_after(code: ProblemCode) -> &'static str {
     match code {
-        ProblemCode::TooManyStreams | ProblemCode::TooManyOpenCalls => "10",
+        ProblemCode::TooManyStreams | ProblemCode::TooManyOpenCalls | ProblemCode::DiskFull => "10",
         ProblemCode::CallStorageFull => "3600",
         _ => "1",
     }
@@ -257,6 +276,7 @@ mod tests {
             FilesError::Broken("it ended early".into()),
             FilesError::NoSuchFile(path()),
             FilesError::ObjectsTimeout,
+            FilesError::Io(std::io::ErrorKind::StorageFull.into()),
             FilesError::Stopping,
             FilesError::Damaged { path: path() },
             FilesError::Lost { path: path() },

@@ -10,6 +10,7 @@ mod console;
 mod docs;
 mod error;
 mod first_bytes;
+mod idempotency;
 mod listen;
 mod load;
 mod middleware;

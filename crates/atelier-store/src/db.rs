@@ -37,8 +37,25 @@ impl Default for Settings {
 
 #[derive(Clone)]
 pub(crate) enum Db {
-    Lite(Pool<SqliteConnection>),
+    Lite(Box<Lite>),
     Pg(Box<Pg>),
+}
+
+/// The connections to SQLite.
+#[derive(Clone)]
+pub(crate) struct Lite {
+    pub(crate) pool: Pool<SqliteConnection>,
+    /// For heartbeats and probes, which wait only a moment for the lock.
+    vital: Pool<SqliteConnection>,
+}
+
+/// How many of the pooled connections are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) in_use: usize,
+    pub(crate) size: usize,
+    /// Whether somebody waited in vain for a connection within the last seconds.
+    pub(crate) is_exhausted: bool,
 }
 
 /// A connection to either database, borrowed for a read or held by the writer.
@@ -67,6 +84,8 @@ pub(crate) use on;
 
 /// Connections to SQLite: one for the writer, the others for readers.
 const LITE_CONNECTIONS: usize = 5;
+/// How long a heartbeat or a probe waits for the lock of SQLite.
+const LITE_VITAL_WAIT: Duration = Duration::from_secs(2);
 /// How long a reader waits for a connection to SQLite.
 const LITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -95,25 +114,30 @@ impl Db {
             // (`rows_at_once`).
             .statement_cache_capacity(250)
             .pragma("cache_size", "-4000");
-        let pool = Pool::new(PoolOptions {
-            size: LITE_CONNECTIONS,
-            timeout: LITE_TIMEOUT,
-            check: false,
-            open: Box::new(move || {
-                let options = options.clone();
-                Box::pin(async move { options.connect().await })
-            }),
-        });
+        let pool = |size: usize, options: SqliteConnectOptions| {
+            Pool::new(PoolOptions {
+                size,
+                timeout: LITE_TIMEOUT,
+                check: false,
+                open: Box::new(move || {
+                    let options = options.clone();
+                    Box::pin(async move { options.connect().await })
+                }),
+            })
+        };
+        // One for the heartbeat and one for probes, which must not wait for each other.
+        let vital = pool(2, options.clone().busy_timeout(LITE_VITAL_WAIT));
+        let pool = pool(LITE_CONNECTIONS, options);
         match pool.connect().await {
             Ok(conn) => drop(conn),
             Err(source) => return Err(Error::Open { place: path.display().to_string(), source }),
         }
-        Ok(Db::Lite(pool))
+        Ok(Db::Lite(Box::new(Lite { pool, vital })))
     }
 
     pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
         Ok(match self {
-            Db::Lite(lite) => Conn::Lite(lite.connect().await?),
+            Db::Lite(lite) => Conn::Lite(lite.pool.connect().await?),
             Db::Pg(pg) => Conn::Pg(pg.connect().await?),
         })
     }
@@ -121,8 +145,15 @@ impl Db {
     /// A connection for what must not wait until a request returns its connection.
     pub(crate) async fn connect_vital(&self) -> Result<Conn, sqlx::Error> {
         match self {
-            Db::Lite(_) => self.connect().await,
+            Db::Lite(lite) => Ok(Conn::Lite(lite.vital.connect().await?)),
             Db::Pg(pg) => Ok(Conn::Pg(pg.connect_vital().await?)),
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        match self {
+            Db::Lite(lite) => lite.pool.usage(),
+            Db::Pg(pg) => pg.usage(),
         }
     }
 
@@ -135,7 +166,10 @@ impl Db {
 
     pub(crate) async fn close(&self) {
         match self {
-            Db::Lite(lite) => lite.close().await,
+            Db::Lite(lite) => {
+                lite.pool.close().await;
+                lite.vital.close().await;
+            }
             Db::Pg(pg) => pg.close().await,
         }
     }

@@ -136,6 +136,15 @@ pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> R
 }
 
 impl Store {
+    /// How many readable copies are still to be made.
+    pub async fn stale_copies(&self) -> Result<i64> {
+        let mut conn = self.db.connect().await?;
+        let (copies,): (i64,) = on!(&mut conn, |c| {
+            sqlx::query_as("SELECT COUNT(*) FROM stale_copies").fetch_one(c).await
+        })?;
+        Ok(copies)
+    }
+
     /// Keys of objects to remove, oldest first.
     pub async fn due_removals(&self, limit: i64) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;

@@ -10,7 +10,11 @@ use crate::{
     decision_context::grants,
     pending::PendingRows,
     read_cache::Prefetch,
-    rows::{calls::lock_calls, database_time, first_id, now, page, read_record},
+    request_keys::earlier_answer,
+    rows::{
+        calls::lock_calls, database_time, first_id, now, page, read_record,
+        request_keys::RequestKey,
+    },
     writer::GroupReader,
 };
 use atelier_core::{
@@ -42,16 +46,23 @@ pub struct Decided {
 }
 
 impl Store {
-    /// Stores a new call with what the gate decides about it.
+    /// Stores a new call with what the gate decides about it. If a call was stored before with the
+    /// same key, returns only the id of that call.
     pub async fn add_call(
         &self,
         owned: &Owned,
         rules: Arc<GateRules>,
         new: NewCall,
-    ) -> Result<Result<GatedCall, Invalid>> {
+        key: Option<RequestKey>,
+    ) -> Result<Result<Result<GatedCall, CallId>, Invalid>> {
         let owned = owned.clone();
         self.write_deferred(owned.owner, None, move |group| {
             Box::pin(async move {
+                if let Some(key) = &key
+                    && let Some(earlier) = earlier_answer(group, owned.project, key).await?
+                {
+                    return Ok((Ok(Err(earlier)), PendingRows::default()));
+                }
                 let context = group.decision_context(owned.project).await?;
                 if context.deleted {
                     return Err(Error::NotFound);
@@ -61,7 +72,8 @@ impl Store {
                 let stored = begun.map(|(call, effects)| {
                     store_decision(&mut rows, &owned, call.clone(), effects);
                     remember(&mut rows, &owned, &call);
-                    call
+                    rows.request_keys.extend(key.map(|key| key.row(owned.project, &call.tool_id)));
+                    Ok(call)
                 });
                 Ok((stored, rows))
             })

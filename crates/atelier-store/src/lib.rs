@@ -25,6 +25,7 @@ mod access;
 mod agents;
 mod auto_interactions;
 mod clients;
+mod cluster_keys;
 mod collections;
 mod conversations;
 mod db;
@@ -49,16 +50,19 @@ mod plans;
 mod projects;
 mod provider_keys;
 mod read_cache;
+mod request_keys;
 mod rows;
 mod sessions;
 mod snapshot;
 mod tasks;
 mod text_search;
+mod trouble;
 mod writer;
 
 pub use access::{Owned, OwnedAgent, OwnedConversation, ProjectOwner};
 pub use agents::{AgentChanges, AgentRef};
 pub use clients::{CLIENT_LEASE, Disconnect};
+pub use cluster_keys::KeyCheck;
 pub use collections::{Collection, Fullness};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked, masked_place};
@@ -73,19 +77,20 @@ pub use file_uploads::{Part, Upload};
 pub use gate::Decided;
 pub use identity::SignIn;
 pub use interactions::{Bucket, InteractionPage, Removal, Totals};
-pub use messages::{AcceptedMessage, UserMessage};
+pub use messages::{AcceptedMessage, MessageIds, UserMessage};
 pub use migrate::Schema;
-pub use nodes::LostTask;
+pub use nodes::{LostTask, LostTaskOutcome};
 pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
 pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
-pub use rows::interactions::AddedInteractions;
+pub use rows::{interactions::AddedInteractions, request_keys::RequestKey};
 pub use sessions::{Revocations, Session};
 pub use snapshot::{ObjectRef, Progress, SNAPSHOT_FILE, TableContent};
 pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
 };
+pub use trouble::{Load, Trouble};
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use db::Db;
@@ -139,7 +144,7 @@ pub enum Error {
     #[error("cannot migrate the database")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("the database refused: {0}")]
-    Sql(#[from] sqlx::Error),
+    Sql(#[source] sqlx::Error),
     #[error("a stored row is invalid: {0}")]
     Corrupt(String),
     /// The group commit failed, and with it every write of the group.
@@ -176,6 +181,13 @@ pub enum Error {
     PlanNotApproved,
     #[error("task {0}, which it depends on, did not succeed: resume that first")]
     DependencyUnfinished(TaskId),
+    #[error(
+        "this Idempotency-Key was used for another request: use a new key for each new request"
+    )]
+    KeyReused,
+    /// The embedded database is not readable as a whole.
+    #[error("the database file is damaged: {0}")]
+    Damaged(String),
     /// The write was given up before it was begun.
     #[error("the database is busy: nothing was changed; try again")]
     NotBegun,
@@ -194,13 +206,6 @@ impl Store {
         let writer = writer::Writer::start(&db, feeds.clone());
         feed::listen(&db, &feeds);
         Ok(Self { db, writer, feeds, memory_is_clean: Arc::default() })
-    }
-
-    /// Checks that the database answers, for `/ready` and `doctor`.
-    pub async fn ping(&self) -> Result<()> {
-        let mut conn = self.db.connect().await?;
-        db::on!(&mut conn, |c| sqlx::query("SELECT 1").execute(c).await.map(drop))?;
-        Ok(())
     }
 
     /// The name of the database engine.

@@ -5,7 +5,8 @@ use crate::{
     auto_interactions::remember_message,
     db::on,
     pending::PendingRows,
-    rows::{new_id, now, page, read_record},
+    request_keys::earlier_answer,
+    rows::{new_id, now, page, read_record, request_keys::RequestKey},
     tasks::{QueueLoad, TaskLease, load_columns, start_or_queue},
     writer::GroupReader,
 };
@@ -13,6 +14,7 @@ use atelier_core::{
     Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
     PlanStatus, Task, TaskId, TaskKind, TaskStatus, Usage, remembered::KnownSecrets,
 };
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A message that a user sends.
@@ -27,14 +29,23 @@ pub struct UserMessage {
     pub priority: i32,
     /// How many tasks may wait in the queue of the new task.
     pub max_queue: i64,
+    /// The key under which the message may be sent again.
+    pub key: Option<RequestKey>,
 }
 
-/// A stored message, and the task that it started.
+/// A stored message, and the work that it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageIds {
+    pub message: MessageId,
+    pub task: TaskId,
+    pub plan: Option<PlanId>,
+}
+
+/// A message that was stored now, or before with the same key.
 #[derive(Debug)]
 pub struct AcceptedMessage {
-    pub message: Message,
-    pub task: Task,
-    pub plan: Option<Plan>,
+    pub ids: MessageIds,
+    pub is_new: bool,
     /// The lease of the task, if the node that posted the message runs it at once.
     pub leases: Vec<TaskLease>,
 }
@@ -109,6 +120,12 @@ async fn accept_message(
     secrets: &KnownSecrets,
     node: Option<NodeId>,
 ) -> Result<(AcceptedMessage, PendingRows)> {
+    if let Some(key) = &sent.key
+        && let Some(ids) = earlier_answer(group, owned.project, key).await?
+    {
+        let accepted = AcceptedMessage { ids, is_new: false, leases: Vec::new() };
+        return Ok((accepted, PendingRows::default()));
+    }
     let queue = sent.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
     let (archived, load) = check_conversation(group, owned, sent.session, queue).await?;
     if archived {
@@ -173,12 +190,14 @@ async fn accept_message(
         started_at: None,
         completed_at: None,
     };
+    let ids = MessageIds { message: message.id, task: task_id, plan: plan_id };
     let mut rows = PendingRows::default();
-    rows.plans.extend(plan.clone());
+    rows.request_keys.extend(sent.key.map(|key| key.row(owned.project, &ids)));
+    rows.plans.extend(plan);
     rows.touched.insert(sent.session, message.created_at);
-    add_message(&mut rows, owned, message.clone(), secrets);
+    add_message(&mut rows, owned, message, secrets);
     let lease = start_or_queue(group, &mut rows, owned, &task, load, node);
-    Ok((AcceptedMessage { message, task, plan, leases: lease.into_iter().collect() }, rows))
+    Ok((AcceptedMessage { ids, is_new: true, leases: lease.into_iter().collect() }, rows))
 }
 
 /// Whether a conversation is archived, and the load of the queue that a message in it would go to.

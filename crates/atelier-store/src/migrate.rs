@@ -3,6 +3,7 @@
 use crate::{
     Error, Result, Settings, Store,
     db::{Db, on},
+    trouble::check_integrity,
 };
 use sqlx::{
     SqlSafeStr,
@@ -29,6 +30,9 @@ macro_rules! migrations {
             15 "0015_requested_by",
             16 "0016_secrets_in_memory",
             17 "0017_copy_nodes",
+            26 "0026_cluster_keys",
+            27 "0027_request_keys",
+            28 "0028_task_interruptions",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {
@@ -84,6 +88,9 @@ impl Store {
         let (found,): (Option<i64>,) = on!(&mut conn, |c| {
             sqlx::query_as("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(c).await
         })?;
+        if let Some(found) = check_integrity(&mut conn).await? {
+            return Err(Error::Damaged(found));
+        }
         let known = newest(&migrator(&db));
         Ok(found.map_or(Schema::Missing, |found| Schema::Known { found, known }))
     }
@@ -99,7 +106,7 @@ pub(crate) async fn run(db: &Db) -> Result<()> {
 
 async fn apply(db: &Db, migrator: &Migrator) -> Result<()> {
     let outcome = match db {
-        Db::Lite(lite) => migrator.run(&mut *lite.connect().await?).await,
+        Db::Lite(lite) => migrator.run(&mut *lite.pool.connect().await?).await,
         Db::Pg(pg) => migrator.run(&mut pg.connect_to_migrate().await?).await,
     };
     let known = newest(migrator);

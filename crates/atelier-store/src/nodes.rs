@@ -1,12 +1,12 @@
 //! The nodes that share a database, and the tasks of nodes that are gone.
 
 use crate::{
-    Owned, Result, Store,
+    Error, Owned, Result, Store,
     db::{Conn, on},
     rows::database_time,
-    tasks::{interrupted, lock_task, stop},
+    tasks::{has_begun_calls, interrupted, lock_task, requeue_interrupted, stop},
 };
-use atelier_core::{NodeId, TaskId, TaskStatus};
+use atelier_core::{NodeId, Task, TaskFailure, TaskFailureCode, TaskId, TaskStatus};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -20,6 +20,19 @@ pub struct LostTask {
     owned: Owned,
     fence: i64,
 }
+
+/// What became of a task whose node is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostTaskOutcome {
+    /// It is in its queue again.
+    Resumed,
+    Failed,
+    /// Another node has recovered it already.
+    Recovered,
+}
+
+/// How often a task goes on by itself. The task itself may be what ends its nodes.
+const MAX_INTERRUPTIONS: i32 = 3;
 
 /// SQL condition: the node `$holder` is another node than `$this`, and its lease has run out. The
 /// condition is false if this node was silent itself until a moment ago: while the database does
@@ -130,25 +143,69 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Fails a task that ran on a node that is gone, because nobody knows how far its last step
-    /// came. Returns `false` if another node has failed it already.
-    pub async fn fail_lost_task(&self, lost: LostTask) -> Result<bool> {
+    /// Recovers a task that ran on a node that is gone. With `resume`, a task that waited for its
+    /// model goes back to its queue: nothing of that step was done. Every other task fails, because
+    /// nobody knows how far its last step came.
+    pub async fn recover_lost_task(&self, lost: LostTask, resume: bool) -> Result<LostTaskOutcome> {
+        self.recover(lost, resume, interrupted).await
+    }
+
+    /// Recovers a task that this node has leased and does not run, because its run broke off.
+    pub async fn recover_orphaned_task(&self, id: TaskId, resume: bool) -> Result<LostTaskOutcome> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(i64, Uuid, Uuid, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
+                 JOIN projects p ON p.id = t.project_id
+                 WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'",
+            )
+            .bind(id.0)
+            .bind(self.node().0)
+            .fetch_optional(c)
+            .await
+        })?;
+        drop(conn);
+        let Some((fence, project, owner, tenant)) = row else {
+            return Ok(LostTaskOutcome::Recovered);
+        };
+        let owned = Owned::from_row((project, owner, tenant))?;
+        let why = |_: &Task| {
+            let detail = "something went wrong on the server; its log says what";
+            TaskFailure::new(TaskFailureCode::Interrupted, detail)
+        };
+        match self.recover(LostTask { id, owned, fence }, resume, why).await {
+            Err(Error::NotFound) => Ok(LostTaskOutcome::Recovered),
+            outcome => outcome,
+        }
+    }
+
+    async fn recover(
+        &self,
+        lost: LostTask,
+        resume: bool,
+        why: fn(&Task) -> TaskFailure,
+    ) -> Result<LostTaskOutcome> {
         let LostTask { id, owned, fence } = lost;
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut task = lock_task(tx, owned.project, id).await?;
-                let (now,): (i64,) = on!(&mut tx.conn, |c| {
-                    sqlx::query_as("SELECT fence FROM tasks WHERE id = $1")
+                let (now, interruptions): (i64, i32) = on!(&mut tx.conn, |c| {
+                    sqlx::query_as("SELECT fence, interruptions FROM tasks WHERE id = $1")
                         .bind(id.0)
                         .fetch_one(c)
                         .await
                 })?;
                 if task.status != TaskStatus::Running || now != fence {
-                    return Ok(false);
+                    return Ok(LostTaskOutcome::Recovered);
                 }
-                let why = interrupted(&task);
+                let resume = resume && interruptions < MAX_INTERRUPTIONS;
+                if resume && !has_begun_calls(tx, &task).await? {
+                    requeue_interrupted(tx, &owned, &mut task).await?;
+                    return Ok(LostTaskOutcome::Resumed);
+                }
+                let why = why(&task);
                 stop(tx, &owned, &mut task, TaskStatus::Failed, why).await?;
-                Ok(true)
+                Ok(LostTaskOutcome::Failed)
             })
         })
         .await

@@ -13,6 +13,7 @@ use crate::{
         calls::{write_audit, write_calls, write_grants, write_withheld_calls},
         interactions::{PendingInteraction, PreparedInteraction, write_interactions},
         messages::{touch_conversations, write_messages},
+        request_keys::{RequestKeyRow, write_request_keys},
         tasks::{TaskWrite, settle_call, write_plans, write_steps, write_tasks},
     },
 };
@@ -42,6 +43,7 @@ pub(crate) struct PendingRows {
     pub(crate) settled_calls: Vec<TaskId>,
     /// Calls whose results may hold secrets, and the conversations that have seen them.
     pub(crate) withheld_calls: Vec<(CallId, ConversationId)>,
+    pub(crate) request_keys: Vec<RequestKeyRow>,
     pub(crate) at_commit: CommitRows,
 }
 
@@ -85,6 +87,7 @@ impl PendingRows {
             audit,
             settled_calls,
             withheld_calls,
+            request_keys,
             at_commit,
         } = later;
         self.plans.extend(plans);
@@ -97,6 +100,7 @@ impl PendingRows {
         self.audit.extend(audit);
         self.settled_calls.extend(settled_calls);
         self.withheld_calls.extend(withheld_calls);
+        self.request_keys.extend(request_keys);
         self.at_commit.append(at_commit);
     }
 
@@ -112,6 +116,7 @@ impl PendingRows {
         write_grants(conn, self.grants).await?;
         write_audit(conn, self.audit).await?;
         write_withheld_calls(conn, self.withheld_calls).await?;
+        write_request_keys(conn, self.request_keys).await?;
         for task in self.settled_calls {
             if let Some((owner, queue)) = settle_call(conn, task).await? {
                 at_commit.wakeups.push(Wakeup::Queue(owner, queue));

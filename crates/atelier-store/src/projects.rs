@@ -243,6 +243,7 @@ impl Store {
                         "DELETE FROM clients WHERE project_id = $1",
                         "DELETE FROM grants WHERE project_id = $1",
                         "DELETE FROM audit WHERE project_id = $1",
+                        "DELETE FROM request_keys WHERE project_id = $1",
                     ] {
                         sqlx::query(table).bind(id.0).execute(&mut *c).await?;
                     }

@@ -8,6 +8,7 @@ pub(crate) mod calls;
 pub(crate) mod collections;
 pub(crate) mod interactions;
 pub(crate) mod messages;
+pub(crate) mod request_keys;
 pub(crate) mod tasks;
 
 use crate::{Error, Result, db::Conn};

@@ -9,7 +9,7 @@ mod queue;
 mod reads;
 mod sweeping;
 
-pub(crate) use ending::{interrupted, stop, stop_queue};
+pub(crate) use ending::{has_begun_calls, interrupted, requeue_interrupted, stop, stop_queue};
 pub(crate) use queue::{QueueLoad, insert_task, lease_or_wake, load_columns, start_or_queue};
 pub use reads::QueueState;
 

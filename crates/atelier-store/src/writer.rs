@@ -10,6 +10,7 @@
 //! This module knows no resource. What the rows of a write are is known to `pending`, and what a
 //! group reads ahead to `read_cache`.
 
+mod busy;
 mod job;
 mod owner_locks;
 
@@ -21,8 +22,10 @@ use crate::{
     pending::{CommitRows, PendingRows},
     read_cache::{Prefetch, ReadCache},
     rows::database_time,
+    trouble::Trouble,
 };
 use atelier_core::{Event, NodeId, ProjectId, UserId};
+use busy::BusyLanes;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::future::BoxFuture;
 use job::{Claim, Job, Write, WriteMode};
@@ -196,9 +199,17 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         let claim = Claim::default();
         let (lock, claimed) = (OwnerLock::of(owner), claim.clone());
-        let patient = self.writer.patient;
-        let job =
-            Box::new(Write { work: Some(work), mode, lock, claim, patient, outcome: None, reply });
+        let (patient, submitted) = (self.writer.patient, Instant::now());
+        let job = Box::new(Write {
+            work: Some(work),
+            mode,
+            lock,
+            claim,
+            patient,
+            submitted,
+            outcome: None,
+            reply,
+        });
         let lane = self.writer.lane(owner);
         let written = async {
             lane.send(job).await.map_err(|_| Error::Closed)?;
@@ -219,6 +230,7 @@ impl Store {
 #[derive(Clone)]
 pub(crate) struct Writer {
     lanes: Arc<[mpsc::Sender<Box<dyn Job>>]>,
+    busy: BusyLanes,
     /// How long a write waits until it is begun, if that is limited.
     begin_timeout: Option<Duration>,
     /// Whether a write that cannot be begun waits on.
@@ -234,15 +246,24 @@ impl Writer {
             Db::Pg(_) => (PG_LANES, Some(BEGIN_TIMEOUT)),
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let lane = || {
+        let busy = BusyLanes::new(lanes);
+        let lane = |number: usize| {
             let (sender, jobs) = mpsc::channel(QUEUE);
             let (db, feeds, blocked) = (db.clone(), feeds.clone(), OwnerLocks::new());
-            tasks.spawn(Lane { db, feeds, tx: None, blocked }.run(jobs, stop.clone()));
+            let busy = (busy.clone(), number);
+            tasks.spawn(Lane { db, feeds, tx: None, blocked, busy }.run(jobs, stop.clone()));
             sender
         };
-        let lanes = (0..lanes).map(|_| lane()).collect();
+        let lanes = (0..lanes).map(lane).collect();
         tasks.close();
-        Self { lanes, begin_timeout, patient: false, tasks, stop }
+        Self { lanes, busy, begin_timeout, patient: false, tasks, stop }
+    }
+
+    /// How many lanes there are, how many of them have been busy with one group for longer than
+    /// `stuck_after`, and how many writes wait in their queues.
+    pub(crate) fn load(&self, stuck_after: Duration) -> (usize, usize, usize) {
+        let waiting = self.lanes.iter().map(|lane| lane.max_capacity() - lane.capacity()).sum();
+        (self.lanes.len(), self.busy.stuck(stuck_after), waiting)
     }
 
     fn lane(&self, owner: UserId) -> &mpsc::Sender<Box<dyn Job>> {
@@ -266,19 +287,24 @@ struct Lane {
     tx: Option<Tx>,
     /// Locks that the last group could not get. Their writes were set aside.
     blocked: OwnerLocks,
+    /// Where to say since when a group has been running, and the number of this lane.
+    busy: (BusyLanes, usize),
 }
 
 impl Lane {
     async fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: CancellationToken) {
         let (mut group, mut aside) = (Group::new(), Group::new());
         while next_group(&mut group, &mut jobs, &stop).await {
+            self.busy.0.set(self.busy.1, Some(Instant::now()));
             let committed = self.commit(&mut group, &mut aside);
             let outcome = tokio::time::timeout(TIMEOUT, committed).await;
             let outcome = outcome.unwrap_or_else(|_| {
                 let message = "the database does not answer";
                 Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, message)))
             });
-            if outcome.is_err() {
+            self.busy.0.set(self.busy.1, None);
+            if let Err(error) = &outcome {
+                Trouble::note(error);
                 self.disconnect();
                 // Nothing of these was done.
                 let waits = |job: &mut Box<dyn Job>| job.is_patient() && !job.is_claimed();

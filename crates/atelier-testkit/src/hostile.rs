@@ -27,9 +27,22 @@ pub enum Harm {
     Dribble,
     /// Flips a bit in each answer.
     Corrupt,
+    /// Drops everything, as a cut network does: connections stay open and nothing arrives.
+    Silence,
+    /// Delays every piece by 300 milliseconds.
+    Slow,
 }
 
-const ALL: [Harm; 5] = [Harm::None, Harm::Unavailable, Harm::Reset, Harm::Dribble, Harm::Corrupt];
+const ALL: [Harm; 7] = [
+    Harm::None,
+    Harm::Unavailable,
+    Harm::Reset,
+    Harm::Dribble,
+    Harm::Corrupt,
+    Harm::Silence,
+    Harm::Slow,
+];
+const DELAY: Duration = Duration::from_millis(300);
 
 /// Dropping it ends the proxy and every connection through it.
 pub struct Hostile {
@@ -41,7 +54,12 @@ pub struct Hostile {
 impl Hostile {
     /// Starts a proxy in front of `http://host:port`.
     pub async fn before(endpoint: &str) -> Self {
-        let target = endpoint.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
+        Self::before_address(endpoint.strip_prefix("http://").unwrap().trim_end_matches('/')).await
+    }
+
+    /// Starts a proxy in front of `host:port`.
+    pub async fn before_address(target: &str) -> Self {
+        let target = target.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let harm = Arc::new(AtomicU8::new(Harm::None as u8));
@@ -61,6 +79,11 @@ impl Hostile {
         format!("http://{}", self.address)
     }
 
+    /// The address of the proxy, as `host:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     pub fn set(&self, harm: Harm) {
         self.harm.store(harm as u8, Ordering::SeqCst);
     }
@@ -70,6 +93,15 @@ impl Drop for Hostile {
     fn drop(&mut self) {
         self.accepting.abort();
     }
+}
+
+/// Keeps a connection open whose data was dropped, until the network is back. Then it is closed,
+/// because the rest of its data would make no sense.
+async fn silence(now: &impl Fn() -> Harm) -> std::io::Result<()> {
+    while now() == Harm::Silence {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 /// Passes one connection on and applies the current harm at every step.
@@ -94,6 +126,7 @@ async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::
                         return Ok(());
                     }
                     Harm::Reset => return client.set_zero_linger(),
+                    Harm::Silence => return silence(&now).await,
                     _ => server.write_all(&asked[..read]).await?,
                 }
             }
@@ -116,6 +149,11 @@ async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::
                         if let Some(byte) = answered[body..read].last_mut() {
                             *byte ^= 1;
                         }
+                        client.write_all(&answered[..read]).await?;
+                    }
+                    Harm::Silence => return silence(&now).await,
+                    Harm::Slow => {
+                        tokio::time::sleep(DELAY).await;
                         client.write_all(&answered[..read]).await?;
                     }
                     Harm::None | Harm::Unavailable => client.write_all(&answered[..read]).await?,

@@ -24,6 +24,8 @@ pub struct Builder {
     backend: Backend,
     settings: Vec<(String, String)>,
     arguments: Vec<String>,
+    /// The size of the data folder's own disk, in megabytes.
+    disk: Option<u32>,
 }
 
 impl Builder {
@@ -49,6 +51,25 @@ impl Builder {
             .with("PROVIDERS__OPENAI__BASE_URL", model.url())
     }
 
+    /// Puts the data folder on a disk of its own, which the test can fill. The disk is in memory and
+    /// ends with the process. Needs user namespaces.
+    #[must_use]
+    pub fn on_small_disk(mut self, megabytes: u32) -> Self {
+        self.disk = Some(megabytes);
+        self
+    }
+
+    /// The program as it is started, without arguments.
+    fn program(&self, data: &Path) -> Command {
+        let Some(megabytes) = self.disk else { return Command::new(&self.binary) };
+        let mount = format!(
+            "mount -t tmpfs -o size={megabytes}m,mode=700 tmpfs \"$1\" && shift && exec \"$@\""
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", &mount, "sh"]).arg(data).arg(&self.binary);
+        command
+    }
+
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
@@ -62,6 +83,11 @@ impl Builder {
             (Arc::new(self.with("DATABASE_URL", database.url())), Arc::new(private_folder()));
         let node = || Server::launch(builder.clone(), data.clone(), Some(database.clone()));
         futures::future::join_all((0..count).map(|_| node())).await
+    }
+
+    /// Starts a server with a data folder that exists already. A database of its own is not made.
+    pub async fn start_in(self, data: TempDir) -> Server {
+        Server::launch(Arc::new(self), Arc::new(data), None).await
     }
 
     pub async fn start(mut self) -> Server {
@@ -96,7 +122,8 @@ pub struct Server {
 
 impl Server {
     pub fn build(binary: impl AsRef<Path>, backend: Backend) -> Builder {
-        Builder { binary: binary.as_ref().to_owned(), backend, settings: vec![], arguments: vec![] }
+        let binary = binary.as_ref().to_owned();
+        Builder { binary, backend, settings: vec![], arguments: vec![], disk: None }
     }
 
     async fn launch(
@@ -104,7 +131,7 @@ impl Server {
         data: Arc<TempDir>,
         database: Option<Arc<Database>>,
     ) -> Self {
-        let mut command = Command::new(&builder.binary);
+        let mut command = builder.program(data.path());
         command
             .args(["serve", "--data"])
             .arg(data.path())
@@ -166,6 +193,14 @@ impl Server {
     pub async fn second_node(&self) -> Server {
         assert!(self.database.is_some(), "an embedded database has one node");
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
+    }
+
+    /// Starts another server with the same database and secret, and one environment variable changed.
+    pub async fn second_node_with(&self, name: &str, value: &str) -> Server {
+        let mut builder = Builder::clone(&self.builder);
+        builder.settings.retain(|(set, _)| set != name);
+        builder.settings.push((name.to_owned(), value.to_owned()));
+        Self::launch(Arc::new(builder), self.data.clone(), self.database.clone()).await
     }
 
     /// Kills the server with `kill -9`. Everything that is not on disk is lost.
@@ -249,6 +284,12 @@ impl Server {
         }
     }
 
+    /// The data folder as the process sees it, which may be on a disk of its own.
+    pub fn mounted_data(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
+        root.join(self.data.path().strip_prefix("/").unwrap())
+    }
+
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -267,7 +308,12 @@ impl Server {
     pub fn command(&self, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new(&self.builder.binary);
         command.args(arguments).envs(self.builder.settings.iter().cloned());
-        command.env("ATELIER_DATA", self.data.path()).current_dir(self.data.path());
+        let data = if self.builder.disk.is_some() {
+            self.mounted_data()
+        } else {
+            self.data.path().to_owned()
+        };
+        command.env("ATELIER_DATA", data).current_dir(self.data.path());
         command.output().unwrap()
     }
 

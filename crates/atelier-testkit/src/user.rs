@@ -53,6 +53,12 @@ impl User {
         Self::new(server, self.token.clone())
     }
 
+    /// The same user at another address.
+    #[must_use]
+    pub fn at_address(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
+    }
+
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
         if self.token.is_empty() { request } else { request.bearer_auth(&self.token) }

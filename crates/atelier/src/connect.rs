@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Args {
     /// The folder for the agents
     dir: PathBuf,
-    /// The server's address
+    /// The server's address. If the server has several nodes, repeat the option: a node that stops
+    /// answering is left for the next one within ten seconds
     #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    server: Vec<String>,
     /// The project, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
     project: String,
@@ -41,7 +42,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         let ending = tokio::spawn(end_on_signal(stop.clone()));
         let options = Options {
             dir: args.dir,
-            server: args.server,
+            servers: args.server,
             project: args.project,
             token: args.token,
             no_approve: args.no_approve,

@@ -149,9 +149,11 @@ fn secret(config: &Config) -> Result<String, Defect> {
 
 async fn database(config: &Config) -> Result<String, Defect> {
     let settings = config.store();
-    match tokio::time::timeout(Duration::from_secs(10), Store::examine(&settings)).await {
+    // All of an embedded database is read, which may take a while.
+    let patience = Duration::from_secs(if settings.database_url.is_some() { 10 } else { 120 });
+    match tokio::time::timeout(patience, Store::examine(&settings)).await {
         Err(_) => Err(defect(
-            "the database did not answer within 10 seconds",
+            format!("the database did not answer within {} seconds", patience.as_secs()),
             "check the address and the network",
         )),
         Ok(Err(error)) => Err(defect(

@@ -59,6 +59,32 @@ pub(crate) const METRICS: &[Metric] = &[
         "atelier_bus_queued_tasks",
         "Tasks that wait in the queues of the agent bus, of all projects in the database.",
     ),
+    counter(
+        "atelier_interrupted_tasks_total",
+        "Tasks whose run broke off, with their node or their database, by outcome: resumed or failed.",
+    ),
+    gauge("atelier_live_nodes", "Nodes that share the database and are alive, this one included."),
+    gauge(
+        "atelier_database_connections",
+        "Connections to the database that requests and writes of this node may use.",
+    ),
+    gauge(
+        "atelier_database_connections_in_use",
+        "Connections to the database that are in use. On PostgreSQL, each lane keeps one.",
+    ),
+    gauge("atelier_waiting_writes", "Writes that wait in the lanes of this node."),
+    histogram(
+        "atelier_lane_wait_seconds",
+        "Seconds that a write waited in its lane until it was begun.",
+    ),
+    counter(
+        "atelier_object_store_errors_total",
+        "Requests to the object store that failed or took too long.",
+    ),
+    gauge(
+        "atelier_stale_copies",
+        "Readable copies of conversation files that are still to be made, of all nodes.",
+    ),
     counter("atelier_messages_total", "Messages that were sent to agents."),
     histogram("atelier_model_seconds", "Seconds that a model took for one answer."),
     counter("atelier_tool_calls_total", "Tool calls, by risk (their verdict)."),

@@ -13,10 +13,10 @@ use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{
-    AgentServices, Bus, Gate, ModelKeys, OwnFiles, Settings as RuntimeSettings, Spaces,
+    AgentServices, Bus, Gate, ModelKeys, NodeHealth, OwnFiles, Settings as RuntimeSettings, Spaces,
 };
 use atelier_server::{App, Auth, Listening, Loads, LocalKey, Services};
-use atelier_store::Store;
+use atelier_store::{KeyCheck, Store};
 use chrono::Utc;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
@@ -41,6 +41,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     #[serde(skip_serializing_if = "Tls::is_empty")]
     server: Tls,
+    /// Make the keys of this node those of all nodes, after the old ones were lost. All tokens and
+    /// stored model keys end. Stop all other nodes first
+    #[arg(long)]
+    #[serde(skip)]
+    new_keys: bool,
     /// Print the configuration that results from defaults, file, environment and flags, and exit
     #[arg(long)]
     #[serde(skip)]
@@ -75,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let _telemetry = telemetry::start(&config.telemetry)?;
     raise_file_limit();
     let token = token_command(&config, args.flags.config.as_deref());
-    tokio::runtime::Runtime::new()?.block_on(serve(config, &token))?;
+    tokio::runtime::Runtime::new()?.block_on(serve(config, &token, args.new_keys))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,14 +119,14 @@ fn print_all(text: &str) {
     }
 }
 
-async fn serve(config: Config, token_command: &str) -> Result<()> {
+async fn serve(config: Config, token_command: &str, new_keys: bool) -> Result<()> {
     let _lock = prepare_data_folder(&config)?;
     let metrics = install_metrics()?;
     let listening = Listening::bind(&config.listen, &config.server).await?;
     let entrance = Entrance::new(&listening, config.server.public_url.as_deref())?;
     let url = entrance.url().to_owned();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let app = build_app(&config, &url, metrics, &tasks, &stop).await?;
+    let app = build_app(&config, &url, metrics, &tasks, &stop, new_keys).await?;
     let sign_in = app.prepare_first_start().await?;
     let token_command = app.auth.is_local().then_some(token_command);
     print_all(&entrance.start_text(sign_in.as_deref(), token_command));
@@ -167,14 +172,16 @@ async fn build_app(
     metrics: PrometheusHandle,
     tasks: &TaskTracker,
     stop: &CancellationToken,
+    new_keys: bool,
 ) -> Result<App> {
     let store = Store::open(&config.store()).await?;
-    store.register_node().await?;
     let secret_error = || format!("cannot use the secret in {}", config.keys().display());
     let key = LocalKey::open(config.keys()).with_context(secret_error)?;
     let models = Models::new(&config.models, &config.providers)
         .context("cannot use the configured models")?;
     let model_keys = ModelKeys::open(store.clone(), config.keys()).with_context(secret_error)?;
+    let keys = join_with_keys(config, &store, new_keys).await?;
+    store.register_node().await?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let files = Files::open(
         config.files.clone(),
@@ -199,7 +206,10 @@ async fn build_app(
         &config.data,
     )
     .context("cannot use the memory index")?;
-    let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
+    let health =
+        NodeHealth::new(store.clone(), memory.clone(), files.clone(), keys, config.data.clone());
+    let spaces =
+        Spaces::new(store.clone(), memory.clone(), health.clone(), runtime.worker_space.clone());
     let mounts = Mounts {
         url: config.server.public_url.as_deref().unwrap_or(url).trim_end_matches('/').to_owned(),
         max_body: config.server.file_body_limit,
@@ -228,6 +238,7 @@ async fn build_app(
         memory,
         gate,
         spaces,
+        health,
         starter_pack: runtime.starter_agents(),
         files,
         settings: config.server.clone(),
@@ -241,6 +252,38 @@ async fn build_app(
         metrics,
         stop: stop.clone(),
     }))
+}
+
+/// Compares the keys of this node with those of the other nodes. A node with other keys would
+/// refuse everybody's tokens, and could not read the stored keys of model providers.
+async fn join_with_keys(config: &Config, store: &Store, new_keys: bool) -> Result<Vec<KeyCheck>> {
+    let folder = config.keys();
+    let check = |file| {
+        atelier_runtime::check_value(folder, file)
+            .with_context(|| format!("cannot read {file} in {}", folder.display()))
+    };
+    let checks = vec![check("secret.key")?, check("models.key")?];
+    // An embedded database has one node, which may get new keys whenever it starts.
+    let is_alone = config.database_url.is_none();
+    let differing = match is_alone && !new_keys {
+        true => store.differing_keys(&checks).await?,
+        false => Vec::new(),
+    };
+    for name in differing {
+        tracing::warn!("{name} is new: what depends on the old one is not valid any more");
+    }
+    let differing = store.join_with_keys(checks.clone(), is_alone || new_keys).await?;
+    if !differing.is_empty() {
+        anyhow::bail!(
+            "this node has another {} than the other nodes, so it would refuse everybody's tokens: \
+             copy secret.key and models.key from another node to {}, or set ATELIER_KEYS to the \
+             folder that all nodes share; only if the keys are lost, stop all nodes and start the \
+             first one with --new-keys, which ends all tokens and stored model keys",
+            differing.join(" and "),
+            folder.display()
+        );
+    }
+    Ok(checks)
 }
 
 /// Starts everything that runs beside the requests.
@@ -301,6 +344,10 @@ async fn run_upkeep(app: App, config: Config) {
         let mut hours = tokio::time::interval(Duration::from_secs(3600));
         loop {
             hours.tick().await;
+            // The store logs and remembers what is wrong.
+            if let Err(error) = app.store.check_integrity().await {
+                tracing::warn!(%error, "cannot check the database");
+            }
             match app.store.sweep_events(config.retention(), Utc::now()).await {
                 Ok(0) => {}
                 Ok(removed) => tracing::info!(removed, "removed expired events"),
@@ -310,6 +357,9 @@ async fn run_upkeep(app: App, config: Config) {
                 Ok(0) => {}
                 Ok(removed) => tracing::info!(removed, "removed expired sign-in sessions"),
                 Err(error) => tracing::warn!(%error, "cannot remove expired sign-in sessions"),
+            }
+            if let Err(error) = app.store.sweep_request_keys().await {
+                tracing::warn!(%error, "cannot remove expired idempotency keys");
             }
             match app.bus.sweep(Utc::now()).await {
                 Ok(0) => {}

@@ -14,8 +14,8 @@ use atelier_core::{
     gate::{Decider, Refusal},
 };
 use atelier_store::{
-    AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease,
-    UserMessage, Wakeup,
+    AcceptedMessage, Error as StoreError, LostTaskOutcome, MessageIds, Owned, QueueState,
+    StoppedTask, Store, TaskLease, UserMessage, Wakeup,
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::{FutureExt, TryStreamExt, stream};
@@ -58,8 +58,8 @@ struct Inner {
     polling: Mutex<HashMap<Uuid, bool>>,
     /// Whether tasks were left in a queue because this node had no capacity.
     left_work_behind: AtomicBool,
-    /// Tasks that are being marked as failed.
-    failing: Mutex<HashSet<TaskId>>,
+    /// Tasks that are being recovered after their run broke off.
+    recovering: Mutex<HashSet<TaskId>>,
     completions: CompletionSignals,
     tracker: TaskTracker,
     stop: CancellationToken,
@@ -98,7 +98,7 @@ impl Bus {
             running: Mutex::default(),
             polling: Mutex::default(),
             left_work_behind: AtomicBool::new(false),
-            failing: Mutex::default(),
+            recovering: Mutex::default(),
             completions: CompletionSignals::default(),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -113,8 +113,8 @@ impl Bus {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failing(&self) -> MutexGuard<'_, HashSet<TaskId>> {
-        self.0.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recovering(&self) -> MutexGuard<'_, HashSet<TaskId>> {
+        self.0.recovering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This node, if it can run more tasks.
@@ -132,16 +132,16 @@ impl Bus {
         &self,
         owned: &Owned,
         mut message: UserMessage,
-    ) -> Result<(Message, Task, Option<Plan>)> {
+    ) -> Result<MessageIds> {
         message.max_queue = self.0.services.settings.max_queue.into();
         let (bus, owned) = (self.clone(), owned.clone());
         // Spawned, because leased tasks have to run even if the caller goes away now.
         let sending = self.0.tracker.spawn(async move {
-            let AcceptedMessage { message, task, plan, leases } =
+            let AcceptedMessage { ids, is_new, leases } =
                 bus.store().post_message(&owned, message, bus.node_with_capacity()).await?;
-            counter!("atelier_messages_total").increment(1);
+            counter!("atelier_messages_total").increment(is_new.into());
             bus.spawn(leases);
-            Ok((message, task, plan))
+            Ok(ids)
         });
         sending.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
     }
@@ -349,11 +349,12 @@ impl Bus {
             Ok(Ok(()) | Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, task = %id, "a task failed with an internal error");
-                self.fail_crashed_task(id).await;
+                let resume = matches!(&error, Error::Store(error) if error.trouble().is_some());
+                self.recover_crashed_task(id, resume).await;
             }
             Err(_) => {
                 tracing::error!(task = %id, "a task panicked");
-                self.fail_crashed_task(id).await;
+                self.recover_crashed_task(id, false).await;
             }
         }
         if self.0.left_work_behind.swap(false, Ordering::Relaxed) {
@@ -361,11 +362,14 @@ impl Bus {
         }
     }
 
-    async fn fail_crashed_task(&self, id: TaskId) {
-        if let Err(error) = self.store().fail_orphaned_task(id).await {
+    /// Recovers a task whose run broke off. If that was the database's fault, it may go on.
+    async fn recover_crashed_task(&self, id: TaskId, resume: bool) {
+        let resume = resume && self.0.services.settings.resume_interrupted;
+        match self.store().recover_orphaned_task(id, resume).await {
+            Ok(outcome) => count_interruption(id, outcome),
             // The periodic check finds tasks that this node holds but does not run, and tries
             // again.
-            tracing::warn!(%error, task = %id, "cannot mark a task as failed");
+            Err(error) => tracing::warn!(%error, task = %id, "cannot recover a task"),
         }
     }
 
@@ -488,14 +492,13 @@ impl Bus {
         self.poll_waiting_queues().await;
         for lost in self.store().lost_tasks().await? {
             let (bus, id) = (self.clone(), lost.id);
-            self.fail_in_background(id, async move {
-                match bus.store().fail_lost_task(lost).await {
-                    Ok(true) => {
-                        tracing::warn!(task = %id, "marked a task of a dead node as failed");
-                    }
-                    Ok(false) | Err(StoreError::NotFound) => {}
+            self.recover_in_background(id, async move {
+                let resume = bus.0.services.settings.resume_interrupted;
+                match bus.store().recover_lost_task(lost, resume).await {
+                    Ok(outcome) => count_interruption(id, outcome),
+                    Err(StoreError::NotFound) => {}
                     Err(error) => {
-                        tracing::warn!(%error, task = %id, "cannot mark a task as failed");
+                        tracing::warn!(%error, task = %id, "cannot recover a task of a dead node");
                     }
                 }
             });
@@ -508,24 +511,48 @@ impl Bus {
         for id in orphans(&held, &running, suspected) {
             if !self.running().contains_key(&id) {
                 let bus = self.clone();
-                self.fail_in_background(id, async move { bus.fail_crashed_task(id).await });
+                // The database did not answer when the task should have been recovered.
+                self.recover_in_background(
+                    id,
+                    async move { bus.recover_crashed_task(id, true).await },
+                );
             }
         }
         gauge!("atelier_running_tasks").set(running.len() as f64);
         Ok(())
     }
 
-    /// Marks a task as failed without waiting for it. The next check tries again if that fails.
-    fn fail_in_background(&self, id: TaskId, fail: impl Future<Output = ()> + Send + 'static) {
-        if !self.failing().insert(id) {
+    /// Recovers a task without waiting for it. The next check tries again if that fails.
+    fn recover_in_background(
+        &self,
+        id: TaskId,
+        recover: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if !self.recovering().insert(id) {
             return;
         }
         let bus = self.clone();
         self.0.tracker.spawn(async move {
-            fail.await;
-            bus.failing().remove(&id);
+            recover.await;
+            bus.recovering().remove(&id);
         });
     }
+}
+
+/// Logs and counts what became of a task whose run broke off.
+fn count_interruption(task: TaskId, outcome: LostTaskOutcome) {
+    let outcome = match outcome {
+        LostTaskOutcome::Resumed => {
+            tracing::info!(%task, "an interrupted task goes on");
+            "resumed"
+        }
+        LostTaskOutcome::Failed => {
+            tracing::warn!(%task, "marked an interrupted task as failed");
+            "failed"
+        }
+        LostTaskOutcome::Recovered => return,
+    };
+    counter!("atelier_interrupted_tasks_total", "outcome" => outcome).increment(1);
 }
 
 /// Tasks that this node has leased but does not run, in two checks in a row. A task that fails only

@@ -16,6 +16,9 @@ pub struct WorkSettings {
     /// The verdict for changes of a conversation's own files. Nobody is asked about them, so
     /// everything above LOW is refused.
     pub own_files: Verdict,
+    /// Whether a task goes on by itself if its node was lost while it waited for its model, when
+    /// nothing of the step was done. Otherwise it fails as interrupted, and can be resumed.
+    pub resume_interrupted: bool,
     /// How many days tasks and plans are kept after they have ended. Messages stay.
     pub keep_days: u32,
     /// What a task may use, unless its project or agent allows less.
@@ -29,6 +32,7 @@ impl Default for WorkSettings {
             max_running: 512,
             history: 40,
             own_files: Verdict::Low,
+            resume_interrupted: true,
             keep_days: 90,
             limits: TaskLimits {
                 max_steps: Some(50),

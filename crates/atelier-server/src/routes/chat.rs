@@ -11,6 +11,7 @@ use crate::{
     auth::{Caller, Person},
     body::{Json, OptionalJson},
     error::{Error, Result},
+    idempotency::IdempotencyKey,
     path::{ProjectInPath, SessionInPath},
     program_view::ProgramView,
     query::{LastEventId, Page, PageQuery, Params, preferred_wait},
@@ -22,7 +23,7 @@ use atelier_core::{
     Agent, Conversation, ConversationId, FileId, Invalid, Message, TaskFailure, TaskFailureCode,
     chat::check_message,
 };
-use atelier_store::{Error as StoreError, Owned, Scope, UserMessage};
+use atelier_store::{Error as StoreError, MessageIds, Owned, Scope, UserMessage};
 use axum::{
     Json as Reply,
     extract::State,
@@ -132,38 +133,60 @@ pub(super) async fn messages(
 ///
 /// Answers immediately with 202. With `Prefer: wait=60`, the request waits up to 60 seconds for
 /// the agent's answer and returns it.
+///
+/// With an `Idempotency-Key`, the message can be sent again within a day after its answer was lost:
+/// the same key and body get the same answer, and nothing is done twice.
 #[utoipa::path(post, path = "/my/projects/{project}/chat/{session}/message", tag = "chat",
-    params(ProjectInPath, SessionInPath, ("Prefer" = Option<String>, Header)),
+    params(ProjectInPath, SessionInPath, ("Prefer" = Option<String>, Header), IdempotencyKey),
     request_body = NewMessage, responses(
     (status = 202, description = "The message is accepted; the answer follows", body = Accepted),
     (status = 200, description = "The answer, if `Prefer: wait` asked for it and it came in time",
         body = Message),
     (status = 409, description = "The conversation is archived"),
+    (status = 422, description = "The body is not valid, or the key was used for another request"),
     (status = 429, description = "Too many tasks are waiting for the agent"),
 ))]
 pub(super) async fn send_message(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     space: OwnSpace,
     SessionInPath(session): SessionInPath,
     headers: HeaderMap,
     Json(new): Json<NewMessage>,
 ) -> Result<Response> {
+    let owned = space.owned();
+    let key = IdempotencyKey::read(&headers)?;
+    let key = key.map(|key| key.of_request(&caller, &("message", session, &new)));
+    if let Some(key) = &key
+        && let Some(ids) = app.store.earlier_answer(owned.project, key).await?
+    {
+        return accepted(&app, owned, &headers, ids).await;
+    }
     check_message(&new.content, &new.attachments)?;
     if !(-100..=100).contains(&new.priority) {
         return Err(Invalid::new("priority", "must be between -100 and 100").into());
     }
-    let owned = space.owned();
     check_attachments(&app, owned, session, &new.attachments).await?;
     let agent = match &new.target_agent {
         None => None,
         Some(name) => Some(Agent::clone(&**space.named_agent(name).await?)),
     };
     let NewMessage { content, attachments, priority, .. } = new;
-    let message = UserMessage { session, content, attachments, agent, priority, max_queue: 0 };
-    let (message, task, plan) = app.bus.send_message(owned, message).await?;
-    if let Some(time) = preferred_wait(&app, &headers) {
-        let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
+    let message = UserMessage { session, content, attachments, agent, priority, max_queue: 0, key };
+    let ids = app.bus.send_message(owned, message).await?;
+    accepted(&app, owned, &headers, ids).await
+}
+
+/// The answer to a message that was accepted: the agent's answer, if the caller wants to wait for it
+/// and it comes in time, otherwise the ids of the work.
+async fn accepted(
+    app: &App,
+    owned: &Owned,
+    headers: &HeaderMap,
+    ids: MessageIds,
+) -> Result<Response> {
+    if let Some(time) = preferred_wait(app, headers) {
+        let work = ids.plan.map_or(ids.task.0, |plan| plan.0);
         let answer = tokio::select! {
             biased;
             answer = app.bus.wait(owned, work, time) => answer?,
@@ -175,8 +198,8 @@ pub(super) async fn send_message(
             return Ok(Reply(answer).into_response());
         }
     }
-    let plan_id = plan.map(|plan| plan.id);
-    let accepted = Accepted { message_id: message.id, task_id: task.id, plan_id };
+    let MessageIds { message, task, plan } = ids;
+    let accepted = Accepted { message_id: message, task_id: task, plan_id: plan };
     Ok((StatusCode::ACCEPTED, Reply(accepted)).into_response())
 }
 

@@ -1,7 +1,7 @@
 //! For people who operate the server: liveness, readiness, metrics.
 
 use crate::App;
-use atelier_runtime::{Health, Part, Status};
+use atelier_runtime::{Health, Status};
 use axum::{
     Json as Reply,
     extract::State,
@@ -26,23 +26,25 @@ pub(super) async fn health() -> Reply<Liveness> {
     Reply(Liveness { status: "ok", service: "atelier", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Check whether the database answers
+/// Check whether this node may take requests
+///
+/// It may while it is healthy or degraded: without the object store or the memory index, most
+/// requests still succeed.
 #[utoipa::path(get, path = "/ready", tag = "operations", security(()), responses(
-    (status = 200, description = "The server is ready", body = Health),
-    (status = 503, description = "A part does not answer; the body says which", body = Health),
+    (status = 200, description = "The node may take requests", body = Health),
+    (status = 503, description = "A part is unhealthy; the body says which and why", body = Health),
 ))]
 pub(super) async fn ready(State(app): State<App>) -> impl IntoResponse {
-    let health = Health::of(vec![Part::of_store(&app.store).await]);
-    let status = if health.status == Status::Healthy {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    let health = app.health.report().await;
+    let status = match health.status {
+        Status::Healthy | Status::Degraded => StatusCode::OK,
+        Status::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, Reply(health))
 }
 
 /// Metrics for Prometheus.
 pub(super) async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    app.spaces.update_gauges().await;
+    tokio::join!(app.spaces.update_gauges(), app.health.update_gauges());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render())
 }

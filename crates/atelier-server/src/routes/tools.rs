@@ -6,6 +6,7 @@ use crate::{
     auth::{Caller, Person, ToolRequester, ToolRunner},
     body::Json,
     error::{Error, Result},
+    idempotency::IdempotencyKey,
     path::{CallInPath, ProjectInPath},
     query::{Page, PageQuery, preferred_wait},
 };
@@ -23,7 +24,7 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-#[derive(Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolRequest {
     #[schema(max_length = 100)]
@@ -54,10 +55,15 @@ pub(super) struct CallFilter {
 ///
 /// Answers immediately with the current state of the call. With `Prefer: wait=30`, the answer comes
 /// when the call is settled, or after that many seconds (at most `server.request_timeout`).
+///
+/// With an `Idempotency-Key`, the request can be sent again within a day after its answer was lost:
+/// the same key and body get the same call, as it is by then.
 #[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
-    params(ProjectInPath, ("Prefer" = Option<String>, Header)),
+    params(ProjectInPath, ("Prefer" = Option<String>, Header), IdempotencyKey),
     request_body = ToolRequest, responses(
         (status = 200, description = "The call", body = GatedCall),
+        (status = 422,
+            description = "The body is not valid, or the key was used for another request"),
     ))]
 pub(super) async fn execute(
     State(app): State<App>,
@@ -69,6 +75,8 @@ pub(super) async fn execute(
     if request.tool_name.chars().count() > 100 {
         return Err(Error::Invalid("tool_name: must have at most 100 characters".into()));
     }
+    let key = IdempotencyKey::read(&headers)?;
+    let key = key.map(|key| key.of_request(&caller, &("execute", space.conversation, &request)));
     let agent_id = match &request.agent_id {
         Some(agent) => Some(space.named_agent(agent).await?.id),
         None => None,
@@ -91,8 +99,8 @@ pub(super) async fn execute(
         requested_by: caller.program(),
     };
     let call = match preferred_wait(&app, &headers) {
-        Some(time) => app.gate.execute_and_wait(space.owned(), new, time).await?,
-        None => app.gate.execute(space.owned(), new).await?,
+        Some(time) => app.gate.execute_and_wait(space.owned(), new, key, time).await?,
+        None => app.gate.execute_once(space.owned(), new, key).await?,
     };
     Ok(Reply(shown_to(&caller, call)))
 }

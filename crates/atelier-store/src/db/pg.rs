@@ -2,6 +2,7 @@
 //! node for a server that is gone, nor other nodes for a transaction of a node that is frozen.
 
 use super::{
+    Usage,
     pool::{Pool, PoolOptions, Pooled},
     pulse::Pulse,
 };
@@ -121,6 +122,10 @@ impl Pg {
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(|conn, _| Box::pin(limit(conn, SESSION)))
             .connect_lazy_with(self.options.clone())
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.pool.usage()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

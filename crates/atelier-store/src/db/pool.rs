@@ -4,6 +4,7 @@
 //! database, which costs as much as most reads, and it waits for ever if the database has stopped
 //! answering.
 
+use super::Usage;
 use futures::future::BoxFuture;
 use sqlx::Connection;
 use std::{
@@ -16,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A connection that was used so recently is assumed to be alive.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long a pool counts as exhausted after somebody has waited in vain for a connection.
+const EXHAUSTED: Duration = Duration::from_secs(10);
 
 /// What a pool needs to know about its connections.
 pub(crate) struct PoolOptions<C> {
@@ -45,6 +48,8 @@ struct Inner<C> {
     /// Idle connections, each with the time of its last use. The connection that was returned last
     /// is used last: it may still be ending a query that its reader did not wait for.
     idle: Mutex<VecDeque<(C, Instant)>>,
+    /// When somebody last waited in vain while all connections were in use.
+    exhausted: Mutex<Option<Instant>>,
 }
 
 /// A connection in use. Dropping it returns the connection.
@@ -58,7 +63,12 @@ pub(crate) struct Pooled<C: Connection> {
 impl<C: Connection> Pool<C> {
     pub(crate) fn new(options: PoolOptions<C>) -> Self {
         let permits = Arc::new(Semaphore::new(options.size));
-        Self(Arc::new(Inner { options, permits, idle: Mutex::default() }))
+        Self(Arc::new(Inner {
+            options,
+            permits,
+            idle: Mutex::default(),
+            exhausted: Mutex::default(),
+        }))
     }
 
     pub(crate) async fn connect(&self) -> Result<Pooled<C>, sqlx::Error> {
@@ -72,7 +82,23 @@ impl<C: Connection> Pool<C> {
             Ok(Pooled { conn: Some(conn), pool: self.clone(), _permit: permit })
         };
         let connected = tokio::time::timeout(self.0.options.timeout, connect).await;
-        connected.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        connected.unwrap_or_else(|_| {
+            if self.0.permits.available_permits() == 0 {
+                *self.exhausted() = Some(Instant::now());
+            }
+            Err(sqlx::Error::PoolTimedOut)
+        })
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let size = self.0.options.size;
+        let in_use = size.saturating_sub(self.0.permits.available_permits());
+        let is_exhausted = self.exhausted().is_some_and(|last| last.elapsed() < EXHAUSTED);
+        Usage { in_use, size, is_exhausted }
+    }
+
+    fn exhausted(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.exhausted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An idle connection that is alive. Connections that were lost are removed.

@@ -68,32 +68,6 @@ impl Store {
         .await
     }
 
-    /// Fails a task that this node has leased and does not run, because its run broke off.
-    pub async fn fail_orphaned_task(&self, id: TaskId) -> Result<()> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
-             WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'"
-        )
-        .bind(id.0)
-        .bind(self.node().0)
-        .fetch_optional(c)
-        .await
-        })?;
-        drop(conn);
-        let Some(row) = row else { return Ok(()) };
-        let owned = Owned::from_row(row)?;
-        let why = TaskFailure::new(
-            TaskFailureCode::Interrupted,
-            "something went wrong on the server; its log says what",
-        );
-        match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
-            Ok(_) | Err(Error::TaskSettled(_) | Error::NotFound) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Queues a failed or cancelled task again. The steps in its journal are not repeated.
     pub async fn resume_task(&self, owned: &Owned, id: TaskId, max_queue: i64) -> Result<Task> {
         let owned = owned.clone();
@@ -227,6 +201,41 @@ pub(crate) async fn stop_queue(
     })?;
     let ids: Vec<TaskId> = rows.into_iter().map(|(id,)| TaskId(id)).collect();
     stop_each(tx, owned, &ids, why).await
+}
+
+/// Whether the last step of a task has calls that were begun and have no result: they may have had
+/// an effect. Calls at the gate are settled when their task runs.
+pub(crate) async fn has_begun_calls(tx: &mut Tx, task: &Task) -> Result<bool> {
+    let row: Option<(String,)> = on!(&mut tx.conn, |c| {
+        sqlx::query_as(
+            "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1",
+        )
+        .bind(task.id.0)
+        .fetch_optional(c)
+        .await
+    })?;
+    let Some((record,)) = row else { return Ok(false) };
+    let step: Step = from_json(&record)?;
+    Ok(step.calls.iter().any(|call| call.tool_id.is_none() && call.result.is_none()))
+}
+
+/// Puts a task whose node is gone back into its queue. Its record and its journal stay as they are.
+pub(crate) async fn requeue_interrupted(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Result<()> {
+    on!(&mut tx.conn, |c| {
+        sqlx::query(
+            "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE,
+             interruptions = interruptions + 1 WHERE id = $2",
+        )
+        .bind(now())
+        .bind(task.id.0)
+        .execute(c)
+        .await
+        .map(drop)
+    })?;
+    task.status = TaskStatus::Queued;
+    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
+    tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));
+    Ok(())
 }
 
 /// Says what a task was doing when its node died.

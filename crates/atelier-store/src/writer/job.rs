@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 use tokio::sync::oneshot;
 
@@ -57,6 +58,7 @@ pub(super) struct Write<T, F> {
     pub(super) lock: OwnerLock,
     pub(super) claim: Claim,
     pub(super) patient: bool,
+    pub(super) submitted: Instant,
     pub(super) outcome: Option<Result<T>>,
     pub(super) reply: oneshot::Sender<Result<T>>,
 }
@@ -89,6 +91,8 @@ where
                 return None;
             }
             let work = self.work.take()?;
+            metrics::histogram!("atelier_lane_wait_seconds")
+                .record(self.submitted.elapsed().as_secs_f64());
             // A panic in one write must not end its lane, and with it every later write.
             let outcome = AssertUnwindSafe(work(tx)).catch_unwind().await;
             let outcome =

@@ -52,6 +52,11 @@ impl Chat {
         Self { desk, session: self.session.clone() }
     }
 
+    /// Where messages are sent to.
+    pub(crate) fn message_path(&self) -> String {
+        format!("{}/chat/{}/message", self.desk.project, self.session)
+    }
+
     pub(crate) async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
         let body = json!({"content": content, "target_agent": agent});
         self.desk.post(&format!("chat/{}/message/", self.session), body).await

@@ -18,6 +18,7 @@ mod mcp;
 mod model_keys;
 mod nodes;
 mod openapi;
+mod operation;
 mod program;
 mod projects;
 mod provider;

@@ -460,7 +460,9 @@ async fn hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend)
     })
     .await;
     let health = space(&ann, &project).await["health"].clone();
-    assert_eq!(health["status"], "degraded");
+    // The lock that the test holds on SQLite keeps everybody from writing.
+    let expected = if backend == Sqlite { "unhealthy" } else { "degraded" };
+    assert_eq!(health["status"], expected);
     let tasks =
         health["parts"].as_array().unwrap().iter().find(|part| part["name"] == "tasks").unwrap();
     assert_eq!(
@@ -472,7 +474,10 @@ async fn hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend)
     work.await.unwrap().expect(201);
     let alert = events.until("WORKER_SPACE_ALERT").await;
     assert_eq!(alert.data["alert"], "hung_task");
-    assert_eq!(space(&ann, &project).await["health"]["status"], "healthy");
+    eventually("the space is healthy again", async || {
+        (space(&ann, &project).await["health"]["status"] == "healthy").then_some(())
+    })
+    .await;
 }
 
 /// WS-10.3

@@ -11,8 +11,8 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-/// WS-08.3: a task whose step was interrupted has failed and says what was done; resuming it
-/// repeats nothing. A task that waits for approval continues, and queued tasks run.
+/// WS-08.3: where tasks do not go on by themselves, a task whose step was interrupted has failed and
+/// says what was done; resuming it repeats nothing. A task that waits for approval continues, and queued tasks run.
 #[rstest]
 #[tokio::test]
 async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -31,7 +31,8 @@ async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Back
     let model = ScriptedModel::start(script).await;
     let machine = Machine::new();
     machine.write("log.txt", "");
-    let server = with_model(backend, &model).await;
+    let builder = crate::build(backend).model(&model).with("WORK__RESUME_INTERRUPTED", false);
+    let server = builder.start().await;
     let chat = Chat::new(&server, "ann").await;
     let road = Road::to(&server).await;
     let _client = machine.connect(&chat.desk, &road.url).await;
@@ -142,7 +143,8 @@ async fn continued_task_repeats_no_step(#[values(Sqlite, Postgres)] backend: Bac
     assert_eq!(files["total_size"], 5, "{files}");
 }
 
-/// The next task in the conversation does not have to wait for the lease of the killed server.
+/// OP-04.3: a task goes on by itself after its server was killed, and does not have to wait for the
+/// lease of the killed server on the conversation's files.
 #[rstest]
 #[tokio::test]
 async fn killed_server_does_not_block_conversation_files(
@@ -155,11 +157,11 @@ async fn killed_server_does_not_block_conversation_files(
     model.answering(1).await;
     let server = server.restart().await;
     chat.desk.user = chat.desk.user.at(&server);
-    chat.task_until(&accepted, "failed").await;
-    let path = format!("tasks/{}/resume", accepted["task_id"].as_str().unwrap());
-    chat.desk.post(&path, json!(null)).await.expect(200);
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(task["result"], "appended");
+    let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
+    let files = chat.desk.user.get(&workspace).await.expect(200);
+    assert_eq!(files["total_size"], 5, "the step before is not repeated: {files}");
 }
 
 /// The answer names the accepted message, which the restarted server has.

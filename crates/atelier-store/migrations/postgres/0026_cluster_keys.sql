@@ -1,0 +1,6 @@
+-- A check value for each key that all nodes share. It does not reveal the key.
+CREATE TABLE cluster_keys (
+    name        TEXT PRIMARY KEY,
+    check_value BYTEA NOT NULL,
+    set_at      TIMESTAMPTZ NOT NULL
+);
