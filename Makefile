@@ -71,7 +71,7 @@ bench-mcp: ## Compare `atelier mcp` with other MCP file servers (ARGS="--quick")
 	@scripts/bench-mcp $(ARGS)
 
 .PHONY: bench-files
-bench-files: ## Compare files of conversations with rclone on the same S3 server (ARGS="--quick")
+bench-files: ## Compare files of conversations with rclone, and reads by MCP with downloads (ARGS="--quick")
 	@scripts/bench-files $(ARGS)
 
 .PHONY: screenshots

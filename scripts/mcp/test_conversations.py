@@ -58,7 +58,8 @@ class Clients(EveryClient, Conversation):
     def play(self, client):
         """FS-03 FS-05 FS-15: the six tools work on versioned files until the workspace is disabled."""
         played = self.ask(client, self.CALLS)
-        self.assertEqual(played["tools"], SIX)
+        self.assertEqual(played["tools"][:6], SIX)
+        self.assertLessEqual({"edit_file", "delete_file", "present_files", "begin_run", "end_run"}, set(played["tools"]))
         first, second, head, listed, found, outside, program = played["answers"]
         self.assertEqual((first["text"], first["error"]), ("Successfully wrote 8 bytes to out/a.txt", False))
         self.assertEqual((second["text"], second["error"]), ("Successfully wrote 11 bytes to out/a.txt", False))

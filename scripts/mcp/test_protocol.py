@@ -82,7 +82,8 @@ class Curl(Served):
             )
             self.assertEqual(first["id"], 1)
             self.assertEqual(first["result"]["protocolVersion"], "2024-11-05")
-            self.assertEqual(first["result"]["serverInfo"]["name"], "workspace-tool")
+            server = first["result"]["serverInfo"]
+            self.assertEqual((server["name"], server["version"]), ("workspace-tool", "1.0.0"))
             self.assertEqual(first["result"]["capabilities"]["tools"], {})
             listed = self.curl('{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}', *headers)
             self.assertEqual(len(listed["result"]["tools"]), 6)

@@ -1,6 +1,6 @@
 //! Files of a conversation.
 
-use atelier_core::{ConversationFile, ConversationId, FileId, FileVersion, UploadId};
+use atelier_core::{ConversationFile, ConversationId, FileId, FileVersion, RunId, UploadId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,49 @@ pub struct SyncRequest {
     /// How many seconds to wait for another run in the conversation's folder to end.
     #[cfg_attr(feature = "openapi", schema(maximum = 30))]
     pub wait_seconds: u8,
+}
+
+/// How a program begins a run in a conversation's folder.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RunRequest {
+    /// How many seconds to wait for another run in the conversation's folder to end.
+    #[cfg_attr(feature = "openapi", schema(maximum = 30))]
+    pub wait_seconds: u8,
+    /// How many seconds the run lasts unless it is renewed.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86400))]
+    pub lease_seconds: u32,
+}
+
+impl Default for RunRequest {
+    fn default() -> Self {
+        Self { wait_seconds: 0, lease_seconds: RunLease::default().lease_seconds }
+    }
+}
+
+/// How long a run lasts.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RunLease {
+    /// How many seconds the run lasts from now, unless it is renewed.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86400))]
+    pub lease_seconds: u32,
+}
+
+impl Default for RunLease {
+    fn default() -> Self {
+        Self { lease_seconds: 600 }
+    }
+}
+
+/// A run that has begun.
+#[derive(Debug, Clone, Deserialize)]
+pub struct BegunRun {
+    pub run_id: RunId,
+    /// The folder on the server's machine.
+    pub workspace_path: String,
 }
 
 /// A file to upload in parts.

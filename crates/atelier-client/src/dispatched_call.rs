@@ -1,6 +1,6 @@
 //! A call that the server has dispatched to this machine, and the last check before it runs.
 
-use crate::{diff, journal::Key, local_workspace::LocalWorkspace};
+use crate::{journal::Key, local_workspace::LocalWorkspace};
 use atelier_core::{
     CallId, FailureCode,
     digest::{CallDigest, PreviewDigest},
@@ -11,7 +11,7 @@ use atelier_core::{
         verdict::{Judgement, Verdict},
     },
 };
-use atelier_executor::{Approval, Expect};
+use atelier_executor::{Approval, Expect, shown};
 use serde_json::Value;
 
 /// A dispatched call, and what was approved.
@@ -115,8 +115,8 @@ impl DispatchedCall {
         call: &ToolCall,
         digest: CallDigest,
     ) -> Result<(), ToolOutcome> {
-        let Some(shown) = self.preview_digest else { return Ok(()) };
-        match diff::is_shown(&local.tools(), call, digest, shown) {
+        let Some(seen) = self.preview_digest else { return Ok(()) };
+        match shown::is_shown(&local.tools(), call, digest, seen) {
             true => Ok(()),
             false => Err(ToolOutcome::failed(
                 FailureCode::Stale,

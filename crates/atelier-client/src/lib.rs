@@ -15,7 +15,6 @@ mod cards;
 mod chat;
 mod connection;
 mod credentials;
-mod diff;
 mod dispatched_call;
 mod error;
 mod journal;
@@ -31,6 +30,7 @@ mod state;
 mod token;
 
 pub use api_client::ApiClient;
+pub use atelier_executor::run_for_person;
 pub use chat::{ChatOptions, chat};
 pub use connection::{Options, connect};
 pub use credentials::{Credentials, server_address};

@@ -1,12 +1,13 @@
 //! Previews: what a call would change, computed before anybody is asked about it.
 
-use crate::{backoff::Backoff, calls::Client, diff, dispatched_call, screen::summary};
+use crate::{backoff::Backoff, calls::Client, dispatched_call, screen::summary};
 use atelier_api::tools::{PreviewFailed, PreviewReport, PreviewShown};
 use atelier_core::{
     CallId, FailureCode,
     gate::{CallFailure, CallPreview, CallRating, ToolOutcome},
     policy::verdict::Verdict,
 };
+use atelier_executor::shown;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ impl Client {
             return Err(refused(ToolOutcome::refused(&judgement)));
         }
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
-        let preview = diff::preview(&self.local.tools(), &call);
+        let preview = shown::preview(&self.local.tools(), &call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
         let CallPreview { base_checksum, diff } = preview
             .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;

@@ -1,6 +1,6 @@
 //! The machines that run a project's tool calls.
 
-use crate::{ClientId, ProjectId, isolation::ReportedIsolation};
+use crate::{ClientId, ConversationId, ProjectId, isolation::ReportedIsolation};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -16,4 +16,24 @@ pub struct Client {
     pub connected_at: DateTime<Utc>,
     /// The machine counts as connected until then.
     pub lease_until: DateTime<Utc>,
+}
+
+impl Client {
+    /// The server itself, in the role of the machine that runs calls on the own files of a
+    /// conversation. No machine can register with this id, because it is the conversation's.
+    pub fn for_own_files(
+        project: ProjectId,
+        conversation: ConversationId,
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            id: ClientId(conversation.0),
+            project_id: project,
+            root: "/workspace".to_owned(),
+            os: "server".to_owned(),
+            isolation: ReportedIsolation::default(),
+            connected_at: now,
+            lease_until: now,
+        }
+    }
 }

@@ -20,7 +20,7 @@ pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, TokenId,
-    UserId,
+    UserId, WorkspaceKind,
     digest::{CallDigest, PreviewDigest},
     failure::FailureCode,
     policy::{
@@ -198,6 +198,9 @@ pub struct GatedCall {
     pub tool_name: String,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub tool_params: Value,
+    /// Where the call acts: on a machine, or on the own files of its conversation.
+    #[serde(default)]
+    pub workspace: WorkspaceKind,
     pub status: CallStatus,
     pub risk_level: Verdict,
     /// The rule that decided about the risk.
@@ -305,6 +308,7 @@ impl GatedCall {
             project_id,
             tool_name,
             tool_params,
+            workspace: WorkspaceKind::Client,
             status: CallStatus::Denied,
             risk_level: judgement.verdict,
             rule: judgement.rule.clone(),

@@ -55,6 +55,8 @@ id! {
     FileId,
     /// One upload in parts.
     UploadId,
+    /// One run of a program outside the server in a conversation's folder.
+    RunId,
     /// One message of a conversation.
     MessageId,
     /// One task of an agent.

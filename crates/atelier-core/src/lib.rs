@@ -40,7 +40,7 @@ pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant, TokenPlace};
 pub use ids::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId,
-    MessageId, NodeId, PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,
+    MessageId, NodeId, PlanId, ProjectId, RunId, TaskId, TokenId, UploadId, UserId,
 };
 pub use memory::{Filter, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode};
 pub use name::{AgentName, ProjectName};

@@ -72,6 +72,8 @@ pub struct Policy {
     restrictions: Vec<(RestrictionSource, Restrictions)>,
     /// The verdict for changes of an ordinary file. The class of the file can make it stricter.
     change_verdict: Verdict,
+    /// Whether these are the rules for a conversation's own files.
+    own_files: bool,
     /// The tools that calls may name.
     tools: ToolTable,
     /// The data that `commands` was compiled from, so that a server can add to it.
@@ -103,7 +105,8 @@ impl Policy {
             .iter()
             .map(|text| toml::from_str(text).map_err(fault))
             .collect::<Result<_, _>>()?;
-        Policy::of(classes.class, sources, Limits::default())
+        let classes = classes.class.into_iter().map(FileClass::as_builtin).collect();
+        Policy::of(classes, sources, Limits::default())
     }
 
     fn of(
@@ -121,6 +124,7 @@ impl Policy {
             limits,
             restrictions: Vec::new(),
             change_verdict: Verdict::Medium,
+            own_files: false,
             tools: ToolTable::builtin().clone(),
             sources,
         })
@@ -152,6 +156,7 @@ impl Policy {
         Ok(Policy {
             restrictions,
             change_verdict: self.change_verdict,
+            own_files: self.own_files,
             tools: self.tools.clone(),
             ..policy
         })
@@ -217,9 +222,14 @@ impl Policy {
     /// Judges a call by its text.
     pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
         if let Some(command) = call.command() {
-            return self.judge_command(command, roots);
+            return match self.own_files {
+                true => own_files::no_commands(),
+                false => self.judge_command(command, roots),
+            };
         }
         let verdict = match call.tool.rating {
+            // Deleting a conversation's own file is a change like any other: restoring undoes it.
+            Rating::Always(_) if self.own_files && !call.tool.only_reads() => self.change_verdict,
             Rating::Always(verdict) => verdict,
             Rating::Change | Rating::Command => self.change_verdict,
         };
@@ -231,7 +241,7 @@ impl Policy {
         }
         for (param, path) in call.paths() {
             if param.kind.access() == Some(Access::Remove) {
-                judgement = protect_top_level(judgement, path, false);
+                judgement = self.protect_top_level(judgement, path, false);
             }
         }
         for (param, glob) in call.globs() {
@@ -378,10 +388,30 @@ impl Policy {
     ) -> Judgement {
         let judgement = self.files.judge(resolved, access, self.change_verdict);
         if access == Access::Remove {
-            protect_top_level(judgement, resolved, is_directory)
+            self.protect_top_level(judgement, resolved, is_directory)
         } else {
             judgement
         }
+    }
+
+    /// Denies moving or deleting the root of the workspace and the directories directly beneath
+    /// it. A conversation's own directories can be restored, so they are not protected.
+    fn protect_top_level(
+        &self,
+        judgement: Judgement,
+        path: &WorkspacePath,
+        is_directory: bool,
+    ) -> Judgement {
+        let directory = is_directory || path.demands_directory();
+        if path.is_root() || (path.depth() == 1 && directory && !self.own_files) {
+            let denied = Judgement::denied(
+                FailureCode::WriteNotAllowed,
+                format!("{} top-level", judgement.rule),
+                TOP_LEVEL,
+            );
+            return judgement.stricter(denied);
+        }
+        judgement
     }
 }
 
@@ -393,20 +423,6 @@ fn has_arguments(command: &str) -> bool {
 
 fn optional() -> Result<RuleFile, RuleError> {
     toml::from_str(OPTIONAL).map_err(|error| RuleError::Toml(error.to_string()))
-}
-
-/// Denies moving or deleting the root of the workspace and the directories directly beneath it.
-fn protect_top_level(judgement: Judgement, path: &WorkspacePath, is_directory: bool) -> Judgement {
-    let directory = is_directory || path.demands_directory();
-    if path.is_root() || (path.depth() == 1 && directory) {
-        let denied = Judgement::denied(
-            FailureCode::WriteNotAllowed,
-            format!("{} top-level", judgement.rule),
-            TOP_LEVEL,
-        );
-        return judgement.stricter(denied);
-    }
-    judgement
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::{
     mask::{masked, masked_excerpt, masked_json},
     memory::shortened,
     policy::Policy,
+    task::{Step, StepResult},
 };
 use serde_json::{Map, Value};
 
@@ -117,6 +118,39 @@ pub fn is_withheld(call: &GatedCall) -> bool {
     let policy = Policy::builtin();
     let mut rules = call.class.findings.iter().chain([&call.rule]);
     rules.any(|rule| policy.is_about_secrets(rule)) || names_secrets(policy, &call.tool_params)
+}
+
+/// The calls of a step on the conversation's own files that may have shown secrets: their
+/// parameters and results. Files of every kind can be read there, but secrets are not remembered.
+fn withheld_calls(step: &Step) -> impl Iterator<Item = (Value, &StepResult)> {
+    let own = step.calls.iter().filter(|call| call.tool_id.is_none());
+    own.filter_map(|call| {
+        let params = serde_json::from_str(&call.arguments).ok()?;
+        Some((params, call.result.as_ref()?))
+    })
+    .filter(|(params, result)| {
+        names_secrets(Policy::builtin(), params) || shows_secrets(&result.content)
+    })
+}
+
+/// Whether a result shows parts of files of secrets, as a search in many files can.
+fn shows_secrets(result: &str) -> bool {
+    fn has_secret_path(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().any(has_secret_path),
+            Value::Object(fields) => fields.iter().any(|(name, value)| match value {
+                Value::String(path) => name == "path" && Policy::builtin().is_secret_file(path),
+                value => has_secret_path(value),
+            }),
+            _ => false,
+        }
+    }
+    serde_json::from_str(result).is_ok_and(|result: Value| has_secret_path(&result))
+}
+
+/// Whether a step has results that are not remembered, because they may hold secrets.
+pub fn has_withheld_calls(step: &Step) -> bool {
+    withheld_calls(step).next().is_some()
 }
 
 /// Whether a parameter other than the content of a file names a file of secrets.

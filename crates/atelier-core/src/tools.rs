@@ -106,6 +106,11 @@ impl ToolDef {
         self.rating == Rating::Command
     }
 
+    /// Whether the tool changes nothing.
+    pub fn only_reads(&self) -> bool {
+        self.effect == Effect::Reads
+    }
+
     /// Whether the tool opens regular files, so that pipes and devices have to be refused.
     pub fn opens_files(&self) -> bool {
         self.params.iter().any(|param| matches!(param.kind, Kind::File(_)))

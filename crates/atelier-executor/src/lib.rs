@@ -16,6 +16,7 @@ mod process;
 mod read;
 mod repositories;
 mod search;
+pub mod shown;
 mod tools;
 mod tree;
 mod walk;
@@ -31,7 +32,7 @@ pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::{IGNORE_FILE, IgnoreRules};
 pub use process::{
     Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains,
-    detect_isolation,
+    detect_isolation, run_for_person,
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};

@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 mod filter;
+mod for_person;
 mod git;
 mod git_queries;
 mod isolation;
@@ -27,6 +28,7 @@ use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
+pub use for_person::run_for_person;
 pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures, folder};
 pub(crate) use git_queries::{GitAnswer, SETTINGS};

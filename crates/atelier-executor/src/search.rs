@@ -55,6 +55,8 @@ pub struct Listed {
     pub total: u64,
     /// Whether the walk was cut short, so that the total is only a lower bound.
     pub cut: bool,
+    /// Directories that could not be read, so that what is in them is missing.
+    pub unreadable: Vec<String>,
 }
 
 impl Workspace {
@@ -115,7 +117,7 @@ impl Workspace {
     ) -> Result<Listed> {
         let mut first: BinaryHeap<Ordered> = BinaryHeap::new();
         let mut total = 0;
-        let ended = self.walk(start, &listing.glob, Order::AsFound, cancel, |hit| {
+        let walked = self.walk_all(start, &listing.glob, Order::AsFound, cancel, |hit| {
             total += 1;
             first.push(Ordered(hit));
             if first.len() > listing.limit {
@@ -128,7 +130,9 @@ impl Workspace {
         for Ordered(hit) in first.into_sorted_vec() {
             entries.extend(self.describe(&hit, &mut parent));
         }
-        Ok(Listed { entries, total, cut: ended == Ended::Cut })
+        let unreadable = walked.unreadable.iter();
+        let unreadable = unreadable.map(|path| path.to_string_lossy().into_owned()).collect();
+        Ok(Listed { entries, total, cut: walked.ended == Ended::Cut, unreadable })
     }
 
     /// Describes an entry; `None` if it no longer exists.

@@ -111,6 +111,17 @@ pub struct Hit {
     pub kind: Kind,
 }
 
+/// A walk that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Walked {
+    pub(crate) ended: Ended,
+    /// Directories that could not be read, relative to the workspace root. Only the first ones.
+    pub(crate) unreadable: Vec<PathBuf>,
+}
+
+/// How many unreadable directories a walk names.
+const MAX_UNREADABLE: usize = 100;
+
 /// How a walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -142,8 +153,21 @@ impl Workspace {
         glob: &Glob,
         order: Order,
         cancel: &Cancel,
-        mut report: impl FnMut(Hit) -> ControlFlow<()>,
+        report: impl FnMut(Hit) -> ControlFlow<()>,
     ) -> Result<Ended> {
+        Ok(self.walk_all(start, glob, order, cancel, report)?.ended)
+    }
+
+    /// Like `walk`. Also says which directories could not be read.
+    pub(crate) fn walk_all(
+        &self,
+        start: &WorkspacePath,
+        glob: &Glob,
+        order: Order,
+        cancel: &Cancel,
+        mut report: impl FnMut(Hit) -> ControlFlow<()>,
+    ) -> Result<Walked> {
+        let mut unreadable = Vec::new();
         let (real, fd) = self.open_directory(start)?;
         let ignored = self.ignored()?;
         let mut left = self.options().max_entries;
@@ -154,7 +178,7 @@ impl Workspace {
             let (dir, states) = match step {
                 Step::Report(hit) => {
                     if report(hit).is_break() {
-                        return Ok(Ended::Cut);
+                        return Ok(Walked { ended: Ended::Cut, unreadable });
                     }
                     continue;
                 }
@@ -169,9 +193,14 @@ impl Workspace {
             };
             let mut names = match opened {
                 Ok(names) => names,
-                // The directory was deleted, is not readable, or was replaced by a link after its
-                // parent was read.
-                Err(Errno::NOENT | Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => continue,
+                Err(Errno::ACCESS) => {
+                    if unreadable.len() < MAX_UNREADABLE {
+                        unreadable.push(dir);
+                    }
+                    continue;
+                }
+                // The directory was deleted, or was replaced by a link after its parent was read.
+                Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
                 Err(Errno::NAMETOOLONG) => {
                     ended = Ended::Cut;
                     continue;
@@ -220,12 +249,12 @@ impl Workspace {
             match read {
                 Ok(()) => {}
                 Err(Errno::OVERFLOW) => ended = Ended::Cut,
-                Err(Errno::CANCELED) => return Ok(Ended::Cut),
+                Err(Errno::CANCELED) => return Ok(Walked { ended: Ended::Cut, unreadable }),
                 Err(errno) => return Err(Error::from_os(errno, "list", start.as_str())),
             }
             todo[from..].sort_unstable_by(|a, b| by_path(b, a));
         }
-        Ok(ended)
+        Ok(Walked { ended, unreadable })
     }
 
     pub(crate) fn open_directory(&self, path: &WorkspacePath) -> Result<(PathBuf, OwnedFd)> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What the agents of a conversation may read.
 pub(crate) struct AgentRules {
-    policy: Policy,
+    policy: Arc<Policy>,
     ignored: Option<IgnoreRules>,
 }
 
@@ -22,7 +22,7 @@ impl ConversationWorkspace {
     /// The same files for a program instead of their owner: files that `.atelierignore` names do
     /// not exist for it, and content that `policy` asks about is refused, because nobody can be
     /// asked.
-    pub async fn for_programs(mut self, policy: Policy) -> Result<Self> {
+    pub async fn for_programs(mut self, policy: Arc<Policy>) -> Result<Self> {
         let files = self.list().await?;
         let ignored = match files.iter().find(|file| file.file_path.as_str() == IGNORE_FILE) {
             Some(file) => {

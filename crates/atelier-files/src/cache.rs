@@ -84,7 +84,7 @@ impl Cache {
         fs::create_dir_all(&path)?;
         // The folder of manifests may have been deleted with the rest of the cache.
         fs::create_dir_all(self.root.join(MANIFESTS))?;
-        Ok(Folder::open(&path, Options { obey_ignore: false, ..Options::default() })?)
+        Ok(Folder::open(&path, options())?)
     }
 
     /// Creates a temporary file on the same file system as the folders.
@@ -152,6 +152,11 @@ impl Cache {
     }
 }
 
+/// `.atelierignore` hides nothing from a sync.
+fn options() -> Options {
+    Options { obey_ignore: false, ..Options::default() }
+}
+
 const TEMP: &str = ".tmp";
 const MANIFESTS: &str = ".manifests";
 
@@ -166,8 +171,7 @@ fn measure(root: &Path) -> Result<HashMap<ConversationId, FolderUse>> {
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        let folder =
-            Folder::open(entry.path(), Options { obey_ignore: false, ..Options::default() })?;
+        let folder = Folder::open(entry.path(), options())?;
         let bytes = folder.leaves()?.iter().map(|leaf| leaf.stamp.size).sum();
         used.insert(conversation, FolderUse { bytes, at: entry.metadata()?.modified()? });
     }

@@ -22,6 +22,11 @@ pub enum Error {
     Lost { path: String },
     #[error("another run is working in this conversation's folder; try again when it has ended")]
     Locked,
+    #[error(
+        "there is no such run here: it has ended, or the server was restarted; a sync stores \
+             what it left in the folder"
+    )]
+    NoSuchRun,
     #[error("the workspace of this conversation is switched off")]
     Disabled,
     /// The rules for agents refuse the content.
@@ -90,7 +95,7 @@ impl Error {
             return "disk_full";
         }
         match self {
-            Error::Store(Store::NotFound) | Error::NoSuchFile(_) => "not_found",
+            Error::Store(Store::NotFound) | Error::NoSuchFile(_) | Error::NoSuchRun => "not_found",
             Error::Store(Store::Precondition) => "precondition_failed",
             Error::Store(Store::PathTaken(_) | Store::FileThere(_)) => "path_taken",
             Error::Store(Store::BlobGone) => "changed_meanwhile",

@@ -11,7 +11,7 @@ use crate::{
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
-use atelier_store::{Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges};
+use atelier_store::{Blob, ContentKind, Edit, Edited, Expect, FileChanges};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use std::{
@@ -33,10 +33,10 @@ const SECOND_LISTING_DELAY: Duration = Duration::from_millis(50);
 const AGENT_COPY: &str = "agent-copy";
 
 /// A file whose content is new or changed.
-struct ChangedFile {
-    path: FilePath,
-    stamp: Stamp,
-    checksum: String,
+pub(crate) struct ChangedFile {
+    pub(crate) path: FilePath,
+    pub(crate) stamp: Stamp,
+    pub(crate) checksum: String,
 }
 
 /// The differences between the folder and the manifest.
@@ -179,8 +179,7 @@ impl Run {
                 file: entry.file_id,
                 expect: Expect::Version(entry.version),
             });
-            let edited =
-                self.workspace.edit(Author::Agent, edits.collect(), Some(self.fence)).await?;
+            let edited = self.edit(edits.collect()).await?;
             for ((path, _), edited) in known.iter().zip(edited) {
                 match edited {
                     Edited::Done(_) => report.deleted.push(path.to_string()),
@@ -207,7 +206,7 @@ impl Run {
             let to = FileChanges { path: Some(found.path.clone()), kind, ..FileChanges::default() };
             let edit =
                 Edit::Change { file: entry.file_id, to, expect: Expect::Version(entry.version) };
-            let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
+            let edited = self.edit(vec![edit]).await?;
             if let [Edited::Done(file)] = &edited[..] {
                 report.renamed.push(Renamed { from: from.to_string(), to: found.path.to_string() });
                 manifest.files.insert(found.path, entry_of(file, found.stamp));
@@ -221,6 +220,22 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Stores contents that somebody put into the folder outside a run, so that they are not lost.
+    /// `base` has the versions that they were made from.
+    pub(crate) async fn record_outside_changes(
+        &self,
+        outside: &[ChangedFile],
+        mut base: Manifest,
+    ) -> Result<SyncReport> {
+        let mut report = SyncReport::default();
+        for batch in outside.chunks(BATCH) {
+            self.record_contents(batch, &mut base, &mut report).await?;
+        }
+        self.workspace.update_copies().await;
+        self.workspace.files.upkeep.notify_one();
+        Ok(report)
     }
 
     /// Stores the contents, then writes their rows in one transaction.
@@ -258,7 +273,7 @@ impl Run {
             let name = changed.path.file_name().to_owned();
             write(changed.path.clone(), name, blob, expected(&changed.path))
         });
-        let edited = self.workspace.edit(Author::Agent, edits.collect(), Some(self.fence)).await?;
+        let edited = self.edit(edits.collect()).await?;
         for ((changed, blob), edited) in batch.iter().zip(&blobs).zip(edited) {
             let path = changed.path.to_string();
             match edited {
@@ -305,7 +320,7 @@ impl Run {
             let path = FilePath::parse(&format!("{}{rest}", in_the_way.marked(&mark)?))?;
             let edit =
                 write(path.clone(), changed.path.file_name().to_owned(), blob, Expect::Absent);
-            let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
+            let edited = self.edit(vec![edit]).await?;
             if matches!(edited[..], [Edited::Done(_)]) {
                 return Ok(path.to_string());
             }

@@ -33,11 +33,13 @@ mod copies;
 mod crash;
 mod diff;
 mod error;
+mod folder_states;
 mod folder_to_store;
 mod locks;
 mod manifest;
 mod mime;
 mod objects;
+mod outside_runs;
 mod parts;
 mod reading;
 mod run;
@@ -53,6 +55,7 @@ pub use context::{ContextFile, WorkspaceContext};
 pub use error::{Error, Result};
 pub use mime::is_text;
 pub use objects::{ObjectContent, Objects};
+pub use outside_runs::OutsideRun;
 pub use parts::{NewUpload, UploadState};
 pub use reading::VersionReader;
 pub use run::{Conflict, Renamed, Run, SkippedFile, SyncReport};
@@ -88,6 +91,10 @@ pub struct Inner {
     /// Readable copies of one conversation are made one after another, so that no older copy
     /// replaces a newer one.
     copying: locks::ConversationLocks,
+    /// Runs of programs outside this server.
+    outside_runs: outside_runs::OutsideRuns,
+    /// What is known about the local folders.
+    folders: folder_states::FolderStates,
     /// Notified when there is something to remove or to copy.
     upkeep: Notify,
     /// Background tasks that make copies, release leases and abort uploads.
@@ -118,6 +125,8 @@ impl Files {
             cache,
             settings,
             copying: locks::ConversationLocks::default(),
+            folders: folder_states::FolderStates::default(),
+            outside_runs: outside_runs::OutsideRuns::default(),
             upkeep: Notify::new(),
             tasks: TaskTracker::new(),
         };
@@ -140,6 +149,11 @@ impl Files {
     /// Where content is kept, without credentials.
     pub fn location(&self) -> String {
         self.content.to_string()
+    }
+
+    /// The local folder of a conversation, whether it exists or not.
+    pub fn folder(&self, conversation: ConversationId) -> std::path::PathBuf {
+        self.cache.path(conversation)
     }
 
     /// The prefix of a conversation's readable copies in the object store.

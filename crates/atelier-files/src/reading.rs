@@ -16,7 +16,11 @@ pub struct VersionReader {
 impl ConversationWorkspace {
     /// Opens a version of a file for reading; the newest if `version` is `None`.
     pub async fn read(&self, id: FileId, version: Option<i64>) -> Result<VersionReader> {
-        let file = self.file(id).await?;
+        let file = match version {
+            None => self.file(id).await?,
+            // The versions of a deleted file can be read as long as it can be restored.
+            Some(_) => self.restorable(id).await?,
+        };
         self.check_readable(&file.file_path)?;
         let number = version.unwrap_or(file.version);
         let version = self.files.store.file_version(&self.conversation, id, number).await?;

@@ -5,9 +5,9 @@ use crate::{
     ConversationWorkspace, Error, Result, cache::TempFile, context::WorkspaceContext,
     manifest::Manifest,
 };
-use atelier_core::{ConversationFile, FilePath};
+use atelier_core::{ConversationFile, ConversationId, FilePath};
 use atelier_executor::Workspace as Folder;
-use atelier_store::Fence;
+use atelier_store::{Author, Edit, Edited, Fence};
 use serde::Serialize;
 use std::{
     fmt::Write,
@@ -131,6 +131,8 @@ pub struct Run {
     pub(crate) fence: Fence,
     pub(crate) path: PathBuf,
     first: SyncReport,
+    /// How often the conversation's files have changed, if the folder has all those changes.
+    generation: Mutex<Option<i64>>,
     /// Conflicts and skipped files that earlier syncs of this run found.
     between: Mutex<SyncReport>,
     _folder_lock: OwnedMutexGuard<()>,
@@ -141,24 +143,71 @@ impl ConversationWorkspace {
     /// Takes the lease, saves what a crashed run has left in the folder, and updates the folder.
     /// Waits at most `wait` for another run to end, then fails with [`Error::Locked`].
     pub async fn sync_to_local(&self, wait: Duration) -> Result<Run> {
-        self.begin(wait, true).await
+        let deadline = Instant::now() + wait;
+        let folder_lock = self.lock_folder(deadline).await?;
+        self.begin(folder_lock, deadline, true, Trust::Stamps).await
     }
 
-    /// Updates the folder as `sync_to_local` does, but without starting a run.
+    /// Updates the folder as `sync_to_local` does, but without starting a run. Reads every file in
+    /// the folder, so that damage is found.
     pub async fn sync(&self, wait: Duration) -> Result<SyncReport> {
-        let run = self.begin(wait, false).await?;
+        let deadline = Instant::now() + wait;
+        let folder_lock = self.lock_folder(deadline).await?;
+        let run = self.begin(folder_lock, deadline, false, Trust::Nothing).await?;
         let report = run.first.clone();
         run.release().await?;
         Ok(report)
     }
 
-    async fn begin(&self, wait: Duration, open: bool) -> Result<Run> {
+    /// A folder with the newest versions, for reading one file (`touched`) or looking around.
+    /// Readers do not wait for each other or for runs, unless the folder is outdated.
+    pub async fn current_folder(
+        &self,
+        touched: Option<&FilePath>,
+        wait: Duration,
+    ) -> Result<PathBuf> {
+        let path = self.files.cache.path(self.conversation.id());
+        if self.is_current(touched).await? {
+            return Ok(path);
+        }
         let deadline = Instant::now() + wait;
-        let folder_lock = tokio::time::timeout_at(
-            deadline,
-            self.files.cache.folder_locks.lock(self.conversation.id()),
-        );
-        let folder_lock = folder_lock.await.map_err(|_| Error::Locked)?;
+        let folder_lock = match self.files.cache.folder_locks.try_lock(self.conversation.id()) {
+            Some(folder_lock) => folder_lock,
+            // A run is changing the file.
+            None if touched.is_some() && self.is_current(None).await? => return Ok(path),
+            None => self.lock_folder(deadline).await?,
+        };
+        // Somebody else may have synced the folder in the meantime.
+        if !self.is_current(touched).await? {
+            let run = self.begin(folder_lock, deadline, false, Trust::Stamps).await?;
+            run.release().await?;
+        }
+        Ok(path)
+    }
+
+    async fn is_current(&self, touched: Option<&FilePath>) -> Result<bool> {
+        let (files, conversation) = (self.files.clone(), self.conversation.id());
+        let generation = files.store.files_generation(&self.conversation).await?;
+        let touched = touched.cloned();
+        let look = move || {
+            let path = files.cache.path(conversation);
+            files.folders.is_current(&path, conversation, generation, touched.as_ref())
+        };
+        Ok(tokio::task::spawn_blocking(look).await?)
+    }
+
+    async fn lock_folder(&self, deadline: Instant) -> Result<OwnedMutexGuard<()>> {
+        let lock = self.files.cache.folder_locks.lock(self.conversation.id());
+        tokio::time::timeout_at(deadline, lock).await.map_err(|_| Error::Locked)
+    }
+
+    async fn begin(
+        &self,
+        folder_lock: OwnedMutexGuard<()>,
+        deadline: Instant,
+        open: bool,
+        trust: Trust,
+    ) -> Result<Run> {
         let lease = Lease::take(self, deadline).await?;
         let path = self.files.cache.path(self.conversation.id());
         let folder = self.local_folder().await?;
@@ -169,6 +218,7 @@ impl ConversationWorkspace {
             fence,
             path,
             first,
+            generation: Mutex::new(None),
             between: Mutex::default(),
             _folder_lock: folder_lock,
             _lease: lease,
@@ -177,7 +227,7 @@ impl ConversationWorkspace {
             run.first = run.record_changes(MissingFiles::Unknown).await?;
         }
         for tries in 1.. {
-            match run.update_folder(open).await {
+            match run.update_folder(open, trust).await {
                 Ok(updated) => {
                     run.first.add(updated);
                     break;
@@ -202,6 +252,10 @@ impl ConversationWorkspace {
 }
 
 impl Run {
+    pub fn conversation(&self) -> ConversationId {
+        self.workspace.conversation()
+    }
+
     /// The folder that the run's file tools act in.
     pub fn folder(&self) -> &Path {
         &self.path
@@ -222,7 +276,7 @@ impl Run {
         let mut report = self.record_changes(MissingFiles::Deleted).await?;
         if !report.conflicts.is_empty() {
             // The folder now has to show both versions: the other one, and the agent's beside it.
-            let updated = self.update_folder(true).await?;
+            let updated = self.update_folder(true, Trust::Stamps).await?;
             report.fetched += updated.fetched;
         }
         Ok(report)
@@ -271,9 +325,37 @@ impl Run {
         report.add_remarks(between.conflicts, between.left_alone);
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
+        self.save_state(&manifest);
         self.save_manifest(manifest).await?;
         self.release().await?;
         Ok(report)
+    }
+
+    /// Makes edits as the agent. Notes whether the folder still has all changes of the
+    /// conversation's files.
+    pub(crate) async fn edit(&self, edits: Vec<Edit>) -> Result<Vec<Edited>> {
+        let made = self.workspace.edit(Author::Agent, edits, Some(self.fence)).await?;
+        let mut generation = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        *generation = generation.filter(|last| last + 1 == made.generation).map(|last| last + 1);
+        Ok(made.edited)
+    }
+
+    pub(crate) fn set_generation(&self, generation: i64) {
+        *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
+    }
+
+    /// Notes what readers may trust: the files of the manifest, if nobody else has changed any.
+    pub(crate) fn save_state(&self, manifest: &Manifest) {
+        let (files, conversation) = (&self.workspace.files, self.workspace.conversation.id());
+        let generation = *self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        match generation {
+            Some(generation) => {
+                let stamps = manifest.files.iter();
+                let stamps = stamps.map(|(path, entry)| (path.clone(), entry.stamp)).collect();
+                files.folders.set(conversation, self.folder.clone(), generation, stamps);
+            }
+            None => files.folders.forget(conversation),
+        }
     }
 
     async fn release(self) -> Result<()> {
@@ -305,6 +387,15 @@ impl Run {
     ) -> Result<atelier_executor::Stamp> {
         Ok(folder.place(temp.path(), path.as_workspace())?)
     }
+}
+
+/// What a sync trusts without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Files whose size, times and inode are those of the last sync.
+    Stamps,
+    /// Every file is read.
+    Nothing,
 }
 
 /// What it means that a file of the manifest is not in the folder.

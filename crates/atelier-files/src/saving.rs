@@ -9,7 +9,8 @@ use crate::{
     crash, mime,
 };
 use atelier_core::{ConversationFile, FilePath};
-use atelier_store::{Author, Blob, Edit, Edited, Expect};
+use atelier_executor::Stamp;
+use atelier_store::{Author, Blob, Edit, Edited, EditedFiles, Expect};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
@@ -127,7 +128,7 @@ impl ConversationWorkspace {
         }
         edits.extend(last);
         crash::point("mime");
-        let edited = match self.edit(author, edits, None).await {
+        let EditedFiles { edited, generation } = match self.edit(author, edits, None).await {
             Ok(edited) => edited,
             Err(error) => {
                 // Discard only if nothing can have been written: a commit that failed may still
@@ -157,10 +158,17 @@ impl ConversationWorkspace {
         crash::point("row");
         self.update_copies().await;
         crash::point("copy");
+        let mut placed = Vec::with_capacity(locals.len());
         for (path, local) in locals {
-            if let Some(local) = local {
-                self.put_in_cache(path, local).await;
-            }
+            let stamp = match local {
+                Some(local) => self.put_in_cache(path.clone(), local).await,
+                None => None,
+            };
+            placed.push(stamp.map(|stamp| (path, stamp)));
+        }
+        // The folder is current if it has got all files.
+        if let Some(placed) = placed.into_iter().collect::<Option<Vec<_>>>() {
+            self.advance(generation, |stamps| stamps.extend(placed), ());
         }
         crash::point("cache");
         self.files.upkeep.notify_one();
@@ -171,12 +179,22 @@ impl ConversationWorkspace {
         Ok(edited.into_iter().filter_map(done).collect())
     }
 
-    async fn put_in_cache(&self, path: FilePath, local: TempFile) {
+    async fn put_in_cache(&self, path: FilePath, local: TempFile) -> Option<Stamp> {
+        let files = self.files.clone();
         self.in_cache("write", move |cache, conversation| {
-            let stamp = cache.folder(conversation)?.place(local.path(), path.as_workspace())?;
+            let folder = cache.folder(conversation)?;
+            // A change that somebody has made in the folder is kept for the next sync.
+            if let Ok((_, found)) = folder.open_leaf(path.as_workspace())
+                && !files.folders.is_ours(conversation, &path, found)
+            {
+                return Ok(None);
+            }
+            let stamp = folder.place(local.path(), path.as_workspace())?;
             cache.add_size(conversation, stamp.size);
-            Ok(())
+            files.folders.note_placed(conversation, path, stamp);
+            Ok(Some(stamp))
         })
-        .await;
+        .await
+        .flatten()
     }
 }

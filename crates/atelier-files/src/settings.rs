@@ -23,6 +23,9 @@ pub struct Settings {
     /// How often to look for objects without a row and for missing copies.
     #[serde(with = "humantime_serde")]
     pub sweep: Duration,
+    /// How many days the files of an archived conversation are kept. They are kept forever unless
+    /// this is set.
+    pub keep_archived_days: Option<u32>,
     /// How long one request to the object store may take, including retries.
     #[serde(with = "humantime_serde")]
     pub store_timeout: Duration,
@@ -44,6 +47,7 @@ impl Default for Settings {
             copies: true,
             grace: Duration::from_secs(24 * 3600),
             sweep: Duration::from_secs(3600),
+            keep_archived_days: None,
             store_timeout: Duration::from_secs(20),
             lease: Duration::from_secs(30),
             upload_ttl: Duration::from_secs(7 * 24 * 3600),

@@ -6,8 +6,8 @@ use crate::{
     copies::{CONCURRENCY, is_true_copy, remove_object},
 };
 use atelier_core::{ConversationFile, ConversationId, time_delta};
-use atelier_store::OwnedConversation;
-use chrono::Utc;
+use atelier_store::{Author, Edit, Expect, OwnedConversation};
+use chrono::{TimeDelta, Utc};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, path::Path as Key};
 use std::{
@@ -55,7 +55,7 @@ impl Files {
                 }
             }
         };
-        tokio::join!(due, sweeps);
+        tokio::join!(due, sweeps, self.end_expired_runs());
     }
 
     /// Removes the objects that are due. Objects that cannot be removed stay due.
@@ -119,7 +119,7 @@ impl Files {
     }
 
     /// Goes through the whole object store. Removes contents without a row once they are old
-    /// enough. Replaces copies that are missing, have the wrong size or (on a disk) were modified.
+    /// enough. Replaces copies that are missing, have the wrong size or were modified.
     /// Leaves objects of unknown conversations alone, because they may belong to another server.
     pub async fn sweep(&self) -> Result<SweepReport> {
         let mut swept = SweepReport::default();
@@ -151,6 +151,7 @@ impl Files {
             }
         }
         self.end_old_uploads().await?;
+        self.delete_archived_files().await?;
         self.remove_due().await;
         self.renew_all_copies().await;
         self.sweep_cache().await?;
@@ -221,14 +222,18 @@ impl Files {
                 tokio::task::spawn_blocking(check).await?
             }
             None => {
-                let sizes: HashMap<&str, u64> =
-                    objects.iter().map(|object| (object.location.as_ref(), object.size)).collect();
-                let size = |file: &ConversationFile| {
-                    sizes
-                        .get(self.content.copy(conversation.id(), &file.file_path).as_str())
-                        .copied()
+                let keys: HashMap<String, String> =
+                    self.store.blob_keys(conversation).await?.into_iter().collect();
+                let found: HashMap<&str, &ObjectMeta> =
+                    objects.iter().map(|object| (object.location.as_ref(), object)).collect();
+                let is_right = |file: &ConversationFile| {
+                    let copy = self.content.copy(conversation.id(), &file.file_path);
+                    let Some(copy) = found.get(copy.as_str()) else { return false };
+                    let content = keys.get(&file.checksum).and_then(|key| found.get(key.as_str()));
+                    copy.size == file.file_size as u64
+                        && content.is_none_or(|content| may_be_equal(content, copy))
                 };
-                files.into_iter().filter(|file| size(file) != Some(file.file_size as u64)).collect()
+                files.into_iter().filter(|file| !is_right(file)).collect()
             }
         };
         let count = wrong.len();
@@ -236,6 +241,32 @@ impl Files {
             self.store.mark_copies_stale(wrong).await?;
         }
         Ok(count)
+    }
+
+    /// Deletes the files of conversations that were archived long enough ago.
+    async fn delete_archived_files(&self) -> Result<()> {
+        let Some(days) = self.settings.keep_archived_days else { return Ok(()) };
+        let Some(before) = Utc::now().checked_sub_signed(TimeDelta::days(days.into())) else {
+            return Ok(());
+        };
+        for owned in self.store.archived_with_files(before, BATCH).await? {
+            let workspace = self.workspace(&owned);
+            let author = Author::Person(owned.owned().owner);
+            let files = [workspace.list().await?, workspace.deleted().await?].concat();
+            let edits = files
+                .iter()
+                .map(|file| Edit::Delete { file: file.file_id, expect: Expect::Anything });
+            match workspace.edit(author, edits.collect(), None).await {
+                Ok(_) => {
+                    tracing::info!(conversation = %owned.id(), files = files.len(), "deleted the \
+                        files of an archived conversation");
+                }
+                // One of them has just been deleted; the next sweep deletes the others.
+                Err(Error::Store(atelier_store::Error::Precondition)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     async fn end_old_uploads(&self) -> Result<()> {
@@ -264,6 +295,20 @@ impl Files {
         let files = self.clone();
         tokio::task::spawn_blocking(move || files.cache.shrink()).await??;
         Ok::<_, Error>(())
+    }
+}
+
+/// Whether two objects may have the same content, by their tags. The tag of an object that was
+/// written in one piece is a digest of its content; other tags say nothing.
+fn may_be_equal(content: &ObjectMeta, copy: &ObjectMeta) -> bool {
+    let digest = |object: &ObjectMeta| {
+        let tag = object.e_tag.as_deref()?.trim_matches('"').to_ascii_lowercase();
+        let is_md5 = tag.len() == 32 && tag.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_md5.then_some(tag)
+    };
+    match (digest(content), digest(copy)) {
+        (Some(content), Some(copy)) => content == copy,
+        _ => true,
     }
 }
 

@@ -5,15 +5,17 @@ use crate::{
     mime,
 };
 use atelier_core::{
-    ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError,
+    ConversationFile, ConversationId, FileId, FilePath, FileVersion,
+    file::{FilePathError, FileStatus},
 };
+use atelier_executor::Stamp;
 use atelier_store::{
-    Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, OwnedConversation,
-    WorkspaceStorage,
+    Author, Blob, ContentKind, Edit, Edited, EditedFiles, Expect, Fence, FileChanges,
+    OwnedConversation, WorkspaceStorage,
 };
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The files of a conversation, for somebody who may act on it.
 #[derive(Clone)]
@@ -52,13 +54,26 @@ impl ConversationWorkspace {
         if self.shows(&file) { Ok(file) } else { Err(atelier_store::Error::NotFound.into()) }
     }
 
+    /// The files that agents deleted and that can be restored, ordered by path.
+    pub async fn deleted(&self) -> Result<Vec<ConversationFile>> {
+        let mut files = self.files.store.deleted_files(&self.conversation).await?;
+        files.retain(|file| self.shows(file));
+        Ok(files)
+    }
+
+    /// A file that exists or can be restored.
+    pub(crate) async fn restorable(&self, id: FileId) -> Result<ConversationFile> {
+        let file = self.files.store.restorable_file(&self.conversation, id).await?;
+        if self.shows(&file) { Ok(file) } else { Err(atelier_store::Error::NotFound.into()) }
+    }
+
     pub async fn versions(&self, id: FileId) -> Result<Vec<FileVersion>> {
-        let file = self.file(id).await?;
+        let file = self.restorable(id).await?;
         Ok(self.files.store.file_versions(&self.conversation, file.file_id).await?)
     }
 
     pub async fn version(&self, id: FileId, version: i64) -> Result<FileVersion> {
-        let file = self.file(id).await?;
+        let file = self.restorable(id).await?;
         Ok(self.files.store.file_version(&self.conversation, file.file_id, version).await?)
     }
 
@@ -77,12 +92,20 @@ impl ConversationWorkspace {
         {
             to.kind = self.kind_as(&old, path).await;
         }
-        let file = self.edit_one(author, Edit::Change { file: id, to, expect }).await?;
+        let (file, generation) =
+            self.edit_one(author, vec![Edit::Change { file: id, to, expect }]).await?;
         self.update_copies().await;
-        if let Some(to) = moved {
-            self.move_in_cache(&old.file_path, &to).await;
+        let Some(to) = moved else { return Ok(self.advance(generation, |_| {}, file)) };
+        match self.move_in_cache(&old.file_path, &to).await {
+            Some(stamp) => {
+                let change = |stamps: &mut HashMap<FilePath, Stamp>| {
+                    stamps.remove(&old.file_path);
+                    stamps.extend(stamp.map(|stamp| (to, stamp)));
+                };
+                Ok(self.advance(generation, change, file))
+            }
+            None => Ok(file),
         }
-        Ok(file)
     }
 
     /// The MIME type of a file under another name; `None` if the object store does not answer,
@@ -118,17 +141,38 @@ impl ConversationWorkspace {
         id: FileId,
         expect: Expect,
     ) -> Result<ConversationFile> {
-        self.file(id).await?;
-        let file = self.edit_one(author, Edit::Delete { file: id, expect }).await?;
+        let was_deleted = self.restorable(id).await?.status == FileStatus::Deleted;
+        let (file, generation) =
+            self.edit_one(author, vec![Edit::Delete { file: id, expect }]).await?;
         crash::point("deleted");
         self.update_copies().await;
         // Many other removals may be due; this request must not wait for them.
         self.files.remove_some().await;
-        self.remove_from_cache(&file.file_path).await;
+        // Another file may be at the path of a file that was deleted before.
+        if was_deleted || self.remove_from_cache(&file.file_path).await {
+            let path = file.file_path.clone();
+            let forget = |stamps: &mut HashMap<FilePath, Stamp>| {
+                if !was_deleted {
+                    stamps.remove(&path);
+                }
+            };
+            return Ok(self.advance(generation, forget, file));
+        }
         Ok(file)
     }
 
-    /// Makes an earlier version the newest one.
+    /// Takes over in the state of the folder what was changed in the folder as well.
+    pub(crate) fn advance<T>(
+        &self,
+        generation: i64,
+        change: impl FnOnce(&mut HashMap<FilePath, Stamp>),
+        result: T,
+    ) -> T {
+        self.files.folders.advance(self.conversation.id(), generation, change);
+        result
+    }
+
+    /// Makes an earlier version the newest one. A file that an agent deleted exists again.
     pub async fn restore(
         &self,
         author: Author,
@@ -154,9 +198,10 @@ impl ConversationWorkspace {
         version: i64,
         expect: Expect,
     ) -> Result<ConversationFile> {
-        let file = self.file(id).await?;
+        let file = self.restorable(id).await?;
+        let is_deleted = file.status == FileStatus::Deleted;
         let old = self.files.store.file_version(&self.conversation, id, version).await?;
-        if version == file.version && expect == Expect::Anything {
+        if version == file.version && expect == Expect::Anything && !is_deleted {
             return Ok(file);
         }
         // A version whose content is lost cannot be restored.
@@ -176,16 +221,20 @@ impl ConversationWorkspace {
             // Another file may be at this path by now.
             expect: if expect == Expect::Anything { Expect::File(id) } else { expect },
         };
-        let file = self.edit_one(author, edit).await?;
+        let undelete = is_deleted.then_some(Edit::Undelete { file: id });
+        let edits = undelete.into_iter().chain([edit]).collect();
+        let (file, _) = self.edit_one(author, edits).await?;
         self.update_copies().await;
         self.remove_from_cache(&file.file_path).await;
         Ok(file)
     }
 
-    async fn edit_one(&self, author: Author, edit: Edit) -> Result<ConversationFile> {
-        let edited = self.edit(author, vec![edit], None).await?;
-        match edited.into_iter().next() {
-            Some(Edited::Done(file)) => Ok(file),
+    /// Makes edits of one file. Returns the file and how often the conversation's files have
+    /// changed.
+    async fn edit_one(&self, author: Author, edits: Vec<Edit>) -> Result<(ConversationFile, i64)> {
+        let EditedFiles { edited, generation } = self.edit(author, edits, None).await?;
+        match edited.into_iter().last() {
+            Some(Edited::Done(file)) => Ok((file, generation)),
             // Without a fence, a failed expectation is an error and not a conflict.
             _ => Err(atelier_store::Error::Precondition.into()),
         }
@@ -196,7 +245,7 @@ impl ConversationWorkspace {
         author: Author,
         mut edits: Vec<Edit>,
         fence: Option<Fence>,
-    ) -> Result<Vec<Edited>> {
+    ) -> Result<EditedFiles> {
         for edit in &mut edits {
             match edit {
                 Edit::Write { path, blob, .. } => {
@@ -206,7 +255,10 @@ impl ConversationWorkspace {
                 Edit::Change { to: FileChanges { path: Some(path), .. }, .. } => {
                     self.check_path_length(path)?;
                 }
-                Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
+                Edit::Change { .. }
+                | Edit::Delete { .. }
+                | Edit::Undelete { .. }
+                | Edit::Complete { .. } => {}
             }
         }
         let (path, copies) =
@@ -273,26 +325,28 @@ impl ConversationWorkspace {
     }
 
     /// Moves the file in the local folder, unless a run works there. In that case the next sync
-    /// does it.
-    async fn move_in_cache(&self, from: &FilePath, to: &FilePath) {
+    /// does it. Returns the stamp of the file, if the folder had it.
+    async fn move_in_cache(&self, from: &FilePath, to: &FilePath) -> Option<Option<Stamp>> {
         let (from, to) = (from.clone(), to.clone());
         self.in_cache("move", move |cache, conversation| {
             let path = cache.path(conversation);
             if !path.exists() {
-                return Ok(());
+                return Ok(None);
             }
             let folder = cache.folder(conversation)?;
             // Not through links: a link that a run has left there may lead anywhere.
-            if folder.open_leaf(from.as_workspace()).is_ok() {
-                folder.place(&path.join(from.as_str()), to.as_workspace())?;
-                folder.take_away(from.as_workspace())?;
+            if folder.open_leaf(from.as_workspace()).is_err() {
+                return Ok(None);
             }
-            Ok(())
+            let stamp = folder.place(&path.join(from.as_str()), to.as_workspace())?;
+            folder.take_away(from.as_workspace())?;
+            Ok(Some(stamp))
         })
-        .await;
+        .await
     }
 
-    pub(crate) async fn remove_from_cache(&self, path: &FilePath) {
+    /// Returns whether the file is gone from the folder.
+    pub(crate) async fn remove_from_cache(&self, path: &FilePath) -> bool {
         let path = path.clone();
         self.in_cache("remove", move |cache, conversation| {
             if cache.path(conversation).exists() {
@@ -300,32 +354,32 @@ impl ConversationWorkspace {
             }
             Ok(())
         })
-        .await;
+        .await
+        .is_some()
     }
 
     /// Changes the local folder, unless a run works there or has left changes that are not stored.
-    /// Failures are only logged, because the next sync corrects the cache.
-    pub(crate) async fn in_cache(
+    /// Failures are only logged, because the next sync corrects the cache. Returns `None` if nothing
+    /// was changed.
+    pub(crate) async fn in_cache<T: Send + 'static>(
         &self,
         what: &'static str,
-        work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<()> + Send + 'static,
-    ) {
-        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation.id())
-        else {
-            return;
-        };
+        work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<T> + Send + 'static,
+    ) -> Option<T> {
+        let folder_lock = self.files.cache.folder_locks.try_lock(self.conversation.id())?;
         let (files, conversation) = (self.files.clone(), self.conversation.id());
         let done = tokio::task::spawn_blocking(move || {
             let _folder_lock = folder_lock;
             if Manifest::is_open(&files.cache.manifest_path(conversation))? {
-                return Ok(());
+                return Ok(None);
             }
-            work(&files.cache, conversation)
+            work(&files.cache, conversation).map(Some)
         });
-        if let Err(error) = done.await.map_err(Error::from).and_then(|done| done) {
+        done.await.map_err(Error::from).and_then(|done| done).unwrap_or_else(|error| {
             tracing::warn!(%error, %conversation, what, "cannot update the cache; the next sync \
                 does it");
-        }
+            None
+        })
     }
 }
 

@@ -92,6 +92,26 @@ impl World {
         Self { files, store, owned, conversation, bucket, data, _database: database }
     }
 
+    /// Makes the manifest say that the files in the folder are as the last sync left them.
+    fn trust_stamps(&self) {
+        use std::os::unix::fs::MetadataExt;
+        let manifests = self.folder().parent().unwrap().join(".manifests");
+        let path = manifests.join(format!("{}.json", self.conversation.id()));
+        let mut manifest: serde_json::Value =
+            serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (name, entry) in manifest["files"].as_object_mut().unwrap() {
+            let found = fs::metadata(self.folder().join(name)).unwrap();
+            entry["stamp"] = serde_json::json!({
+                "size": found.len(),
+                "modified": found.mtime() * 1_000_000_000 + found.mtime_nsec(),
+                "changed": found.ctime() * 1_000_000_000 + found.ctime_nsec(),
+                "inode": found.ino(),
+            });
+        }
+        manifest["taken"] = (i64::MAX / 2).into();
+        fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
+    }
+
     fn workspace(&self) -> ConversationWorkspace {
         self.files.workspace(&self.conversation)
     }
@@ -344,16 +364,17 @@ async fn a_flipped_byte_is_found_and_fetched_again(backend: Backend, objects: Ob
     run.end().await.unwrap();
     for round in 0..10u64 {
         for n in 0..10u8 {
-            // In place and with its old time, as a failing disk would.
             let path = world.folder().join(format!("f{n}.bin"));
-            let time = fs::metadata(&path).unwrap().modified().unwrap();
             let mut content = fs::read(&path).unwrap();
             content[(round * 997 + u64::from(n)) as usize] ^= 1 << (round % 8);
             fs::write(&path, content).unwrap();
-            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
         }
+        // A failing disk changes no time of a file.
+        world.trust_stamps();
+        let report = world.workspace().sync(Duration::ZERO).await.unwrap();
+        assert_eq!((report.fetched, report.modified.len()), (10, 0));
         let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
-        assert_eq!(run.report().fetched, 10);
+        assert_eq!((run.report().fetched, run.report().unchanged), (0, 10));
         for n in 0..10u8 {
             assert_eq!(
                 fs::read(world.folder().join(format!("f{n}.bin"))).unwrap(),
@@ -362,6 +383,62 @@ async fn a_flipped_byte_is_found_and_fetched_again(backend: Backend, objects: Ob
         }
         assert_eq!(run.end().await.unwrap().modified, Vec::<String>::new());
     }
+}
+
+/// FS-16: an archived conversation keeps its files, unless the server's owner says for how long.
+#[apply(everywhere)]
+async fn files_of_archived_conversations_are_deleted_on_request(
+    backend: Backend,
+    objects: Objects,
+) {
+    let settings = Settings { keep_archived_days: Some(0), ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    world.put("a.txt", "archived").await;
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.workspace().list().await.unwrap().len(), 1, "it is not archived");
+    let archive = atelier_store::ConversationChanges {
+        status: Some(atelier_core::ConversationStatus::Archived),
+        ..Default::default()
+    };
+    let id = world.conversation.id();
+    world.store.update_conversation(&world.owned, id, archive).await.unwrap();
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.workspace().list().await.unwrap(), []);
+    assert_eq!(world.store.due_removals(10).await.unwrap(), Vec::<String>::new());
+}
+
+/// FS-01 FS-19: reads need no lock and notice what others stored, and what somebody changed in the
+/// folder.
+#[apply(everywhere)]
+async fn readers_share_a_current_folder(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let path = |name: &str| atelier_core::FilePath::parse(name).unwrap();
+    world.put("a.txt", "one").await;
+    world.put("b.txt", "b").await;
+    let read = async |name: &str| {
+        let folder =
+            world.workspace().current_folder(Some(&path(name)), Duration::ZERO).await.unwrap();
+        fs::read_to_string(folder.join(name)).unwrap()
+    };
+    assert_eq!(read("a.txt").await, "one");
+    // While a run works in the folder, others read.
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(read("b.txt").await, "b");
+    fs::write(run.folder().join("a.txt"), "two").unwrap();
+    assert_eq!(read("a.txt").await, "two");
+    run.end().await.unwrap();
+    assert_eq!(read("a.txt").await, "two");
+    world.put("a.txt", "three").await;
+    assert_eq!(read("a.txt").await, "three");
+    // A change outside a run is stored before it is read, and a lost file is fetched.
+    fs::write(world.folder().join("a.txt"), "outside").unwrap();
+    assert_eq!(read("a.txt").await, "outside");
+    let files = world.workspace().list().await.unwrap();
+    assert_eq!(files[0].version, 4);
+    fs::remove_file(world.folder().join("b.txt")).unwrap();
+    assert_eq!(read("b.txt").await, "b");
+    fs::remove_dir_all(world.folder()).unwrap();
+    assert_eq!(read("b.txt").await, "b");
 }
 
 /// A run that crashed leaves its changes in the folder, and the next run saves them.

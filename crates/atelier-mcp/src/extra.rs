@@ -131,8 +131,13 @@ pub(crate) fn grep(served: &ServedWorkspace, request: &Request, cancel: &Cancel)
         context: u32::try_from(context.unwrap_or(0)).unwrap_or(u32::MAX),
         limit: usize::try_from(limit.unwrap_or(DEFAULT_LINES)).unwrap_or(usize::MAX),
     };
+    // Files that the rules refuse by name are refused when a search comes across them as well.
+    let refused = |found: &std::path::Path| {
+        let path = found.to_str().and_then(|path| served.path(path).ok());
+        path.is_none_or(|path| served.check_readable("grep", &path).is_err())
+    };
     let found =
-        served.workspace().grep(path, &spec, |_| false, cancel).map_err(|error| match error {
+        served.workspace().grep(path, &spec, refused, cancel).map_err(|error| match error {
             Error::NotFound { .. } => Failure::new(format!("Path not found: {raw}")),
             Error::Outside { .. } => served.access_denied(),
             error => failed(&error),

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::handles::{HandleShares, LimitedListener};
 use crate::hosts::{AllowedHosts, LOOPBACK};
 use crate::jsonrpc;
-use crate::server::{NAME, VERSION};
+use crate::server::{NAME, TOOL_VERSION};
 
 /// How long open answers may take after the server was asked to stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ fn router<H: ServerHandler>(service: Arc<HttpService<H>>) -> Router {
 }
 
 async fn health() -> impl IntoResponse {
-    axum::Json(serde_json::json!({ "status": "ok", "service": NAME, "version": VERSION }))
+    axum::Json(serde_json::json!({ "status": "ok", "service": NAME, "version": TOOL_VERSION }))
 }
 
 async fn handle<H: ServerHandler>(

@@ -122,6 +122,23 @@ impl MountInfo {
     }
 }
 
+impl MountInfo {
+    /// Adds a tool that only this mount has. `schema` is the JSON schema of its parameters.
+    #[must_use]
+    pub fn with_tool(
+        mut self,
+        name: &'static str,
+        description: &'static str,
+        schema: Value,
+    ) -> Self {
+        if let Value::Object(schema) = schema {
+            let tool = Tool::new(name, description, Arc::new(schema));
+            self.tools = self.tools.iter().cloned().chain([tool]).collect();
+        }
+        self
+    }
+}
+
 /// The tools of one project or conversation, and the sessions of its hosts. Access is checked
 /// before a request gets here.
 pub struct Mount(HttpService<MountHandler>);

@@ -29,7 +29,7 @@ pub struct Settings {
     /// Sync every write to disk before answering.
     pub durable: bool,
     /// The rules and tools of this workspace; the built-in ones if `None`.
-    pub policy: Option<Box<Policy>>,
+    pub policy: Option<Arc<Policy>>,
     /// The functions that run tools which have no function of their own in this crate; the built-in
     /// ones if `None`.
     pub functions: Option<Functions>,

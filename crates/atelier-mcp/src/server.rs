@@ -23,6 +23,9 @@ use crate::{jsonrpc, listing, reply, resources, tools, uri};
 
 /// The name of this server, for hosts and health checks.
 pub(crate) const NAME: &str = "workspace-tool";
+/// The version of the workspace tool: of its tools and texts, whichever version of Atelier serves
+/// them.
+pub(crate) const TOOL_VERSION: &str = "1.0.0";
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How often a host that asked for progress gets a notification.
@@ -137,7 +140,7 @@ impl ServerHandler for WorkspaceServer {
             .build();
         let root = &self.served.settings().root_name;
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new(NAME, VERSION).with_title("Workspace"))
+            .with_server_info(Implementation::new(NAME, TOOL_VERSION).with_title("Workspace"))
             .with_instructions(format!(
                 "Persistent files shared by agents, below {root}. Paths are relative to it."
             ))

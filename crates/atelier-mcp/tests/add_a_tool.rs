@@ -159,7 +159,7 @@ async fn a_defined_tool_is_listed_and_called_over_mcp() {
         read_only: true,
         max_file_size: 1 << 20,
         durable: false,
-        policy: Some(Box::new(policy())),
+        policy: Some(std::sync::Arc::new(policy())),
         functions: Some(Functions::builtin().with("count_lines", count_lines)),
         host_asks: false,
     };

@@ -16,7 +16,7 @@ pub use people::Decision;
 
 use crate::{Error, Result};
 use atelier_core::{
-    CallId, Invalid, Project, UserId,
+    CallId, Invalid, Project, UserId, WorkspaceKind,
     gate::{CallStatus, GateInput, GateRules, GateTimeouts, GatedCall, NewCall},
     policy::{Extension, Policy, Restrictions, RuleError, verdict::Verdict},
     time_delta,
@@ -27,6 +27,7 @@ use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc, time::Duration};
+use tokio::sync::Notify;
 use waiting::{CallWaiter, CallWaiters};
 
 /// The settings `gate.*`.
@@ -97,6 +98,8 @@ pub struct Gate {
     extension: Arc<Extension>,
     /// How changes of a conversation's own files are rated.
     own_files: Verdict,
+    /// Wakes who runs calls on conversations' own files.
+    own_calls: Arc<Notify>,
     keep_days: u32,
     keep_audit_days: u32,
     limits: CallLimits,
@@ -107,6 +110,7 @@ impl Gate {
     pub fn new(store: Store, settings: &GateSettings) -> Self {
         let rules = GateRules {
             policy: Arc::new(Policy::builtin().clone()),
+            own_files: Arc::new(Policy::builtin().for_own_files(Verdict::Low)),
             timeouts: settings.timeouts(),
             demand_isolation: settings.demand_isolation,
         };
@@ -115,6 +119,7 @@ impl Gate {
             rules: Arc::new(rules),
             extension: Arc::default(),
             own_files: Verdict::Low,
+            own_calls: Arc::default(),
             keep_days: settings.keep_days,
             keep_audit_days: settings.keep_audit_days,
             limits: CallLimits::new(settings),
@@ -128,12 +133,15 @@ impl Gate {
         let policy = Arc::new(Policy::builtin().extended(&extension)?);
         self.rules = Arc::new(GateRules { policy, ..(*self.rules).clone() });
         self.extension = Arc::new(extension);
-        Ok(self)
+        let changes = self.own_files;
+        Ok(self.with_own_files(changes))
     }
 
     /// Rates changes of a conversation's own files like this.
     pub fn with_own_files(self, changes: Verdict) -> Self {
-        Self { own_files: changes, ..self }
+        let own_files = Arc::new(self.rules.policy.for_own_files(changes));
+        let rules = Arc::new(GateRules { own_files, ..(*self.rules).clone() });
+        Self { own_files: changes, rules, ..self }
     }
 
     /// The server's own rules. Machines apply them too, as far as their owners accept them.
@@ -178,6 +186,7 @@ impl Gate {
         match self.store.add_call(owned, self.rules(), new, key).await?? {
             Ok(call) => {
                 count_call(call.risk_level);
+                self.wake_for_own_files(&call);
                 Ok(call)
             }
             Err(earlier) => Ok(self.store.call(owned, earlier).await?),
@@ -211,19 +220,19 @@ impl Gate {
 
     /// The server's policy, restricted by a project's own `policy` setting.
     pub fn policy_of(&self, setting: Option<&Value>) -> Result<Cow<'_, Policy>, Invalid> {
-        Ok(self.rules.policy_with(Restrictions::from_setting(setting)?.as_ref()))
+        let restrictions = Restrictions::from_setting(setting)?;
+        Ok(self.rules.policy_with(WorkspaceKind::Client, restrictions.as_ref()))
     }
 
     /// The rules for the own files of a project's conversations. Every way to these files uses
     /// them: agents, MCP hosts, and programs with a role token.
-    pub fn own_files_policy(&self, project: &Project) -> Result<Policy, Invalid> {
-        Ok(self.policy_of(project.settings.get("policy"))?.for_own_files(self.own_files))
-    }
-
-    /// Whether every change of a conversation's own files is refused, because nobody can be asked
-    /// about it.
-    pub fn own_files_are_read_only(&self) -> bool {
-        self.own_files > Verdict::Low
+    pub fn own_files_policy(&self, project: &Project) -> Result<Arc<Policy>, Invalid> {
+        let restrictions = Restrictions::from_setting(project.settings.get("policy"))?;
+        match self.rules.policy_with(WorkspaceKind::Conversation, restrictions.as_ref()) {
+            // Most projects have no restrictions, and copying the rules takes time.
+            Cow::Borrowed(_) => Ok(self.rules.own_files.clone()),
+            Cow::Owned(policy) => Ok(Arc::new(policy)),
+        }
     }
 
     /// Checks that a project's `policy` setting can be read, and names tools and commands that
@@ -296,8 +305,37 @@ impl Gate {
         }
     }
 
-    async fn decide(&self, owned: &Owned, id: CallId, input: GateInput) -> Result<Decided> {
-        self.store.decide(owned, id, self.rules(), input).await?.map_err(Error::Refused)
+    pub(crate) async fn decide(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        input: GateInput,
+    ) -> Result<Decided> {
+        let decided = self.store.decide(owned, id, self.rules(), input).await?;
+        let decided = decided.map_err(Error::Refused)?;
+        self.wake_for_own_files(&decided.call);
+        Ok(decided)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Waits until there may be something to do for calls on conversations' own files.
+    pub(crate) async fn own_call_may_be_due(&self) {
+        self.own_calls.notified().await;
+    }
+
+    /// Wakes who runs calls on conversations' own files: a step has handed in calls.
+    pub(crate) fn own_calls_handed_in(&self) {
+        self.own_calls.notify_one();
+    }
+
+    /// Wakes who runs calls on conversations' own files, if there is something to do for the call.
+    fn wake_for_own_files(&self, call: &GatedCall) {
+        if call.workspace == WorkspaceKind::Conversation && !call.status.is_settled() {
+            self.own_calls.notify_one();
+        }
     }
 }
 

@@ -1,15 +1,29 @@
-//! Runs on the files of conversations. Agents and MCP hosts use the same runner, so the same rules
-//! hold for both.
+//! Calls on the files of conversations. Agents, MCP hosts and the gate use the same functions, so
+//! the same rules hold for all of them.
+
+mod gated_calls;
 
 use crate::Gate;
-use atelier_core::{Conversation, FailureCode, Project, gate::ToolOutcome, policy::Policy};
-use atelier_executor::Cancel;
-use atelier_files::{Error, Files, Run};
+use atelier_core::{
+    Conversation, FailureCode, FilePath, Project,
+    gate::ToolOutcome,
+    path::Roots,
+    policy::{Policy, own_files::explain_refusal},
+    tools::{ToolDef, ToolTable},
+};
+use atelier_executor::{Approval, Cancel, Functions, Options, Tools, Workspace};
+use atelier_files::{ConversationWorkspace, Error, Files, Run};
 use atelier_store::OwnedConversation;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
-/// How long a run waits for another run in the same conversation.
+/// How long a call waits for a run in the same conversation.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// The files of conversations, with the rules that hold for them.
@@ -20,21 +34,53 @@ pub struct OwnFiles {
     pub gate: Gate,
 }
 
-/// A run on the files of one conversation. Others wait until it has ended.
+/// A run on the files of one conversation. Other runs wait until it has ended.
 pub struct OwnFilesRun {
     run: Run,
     policy: Arc<Policy>,
 }
 
-/// Where the calls of a run act.
+/// Where calls act.
 pub struct OwnFolder {
     pub folder: PathBuf,
     pub policy: Arc<Policy>,
     pub cancel: Cancel,
 }
 
+/// The file that a call names, if it names one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Touched {
+    path: Option<String>,
+}
+
+/// The parameters of `present_files`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Present {
+    paths: Vec<String>,
+    description: Option<String>,
+}
+
+/// Presents files of a conversation to the user: the tool's name, description and parameters.
+pub const PRESENT_FILES: &str = "present_files";
+pub const PRESENT_FILES_DESCRIPTION: &str =
+    "Show files of this conversation to the user, who can then download them.";
+
+pub fn present_files_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "paths": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+            "description": {"type": "string"},
+        },
+        "required": ["paths"],
+        "additionalProperties": false,
+    })
+}
+
 impl OwnFiles {
-    /// Brings the newest versions of the files into a local folder, and keeps others out of it.
+    /// Brings the newest versions of the files into a local folder, and keeps other runs out of it.
     pub async fn begin(
         &self,
         project: &Project,
@@ -42,59 +88,124 @@ impl OwnFiles {
         conversation: &Conversation,
         cancelled: &CancellationToken,
     ) -> Result<OwnFilesRun, ToolOutcome> {
+        let (workspace, policy) = self.open(project, owned, conversation)?;
+        let run = unless_cancelled(cancelled, workspace.sync_to_local(WAIT)).await?;
+        match run {
+            Ok(run) => Ok(OwnFilesRun { run, policy }),
+            Err(error) => Err(cannot_begin(&error, conversation)),
+        }
+    }
+
+    /// Looks at the files without a run: readers do not wait for each other. `params` are those of
+    /// the call, which may name the file that it reads.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        project: &Project,
+        owned: &OwnedConversation,
+        conversation: &Conversation,
+        params: &Map<String, Value>,
+        cancelled: &CancellationToken,
+        look: impl FnOnce(&OwnFolder) -> T + Send + 'static,
+    ) -> Result<T, ToolOutcome> {
+        let (workspace, policy) = self.open(project, owned, conversation)?;
+        let Touched { path } = Touched::deserialize(params).unwrap_or_default();
+        let touched = path.as_deref().and_then(file_path);
+        let folder =
+            unless_cancelled(cancelled, workspace.current_folder(touched.as_ref(), WAIT)).await?;
+        let folder = folder.map_err(|error| cannot_begin(&error, conversation))?;
+        act_in(folder, policy, cancelled, look).await
+    }
+
+    fn open(
+        &self,
+        project: &Project,
+        owned: &OwnedConversation,
+        conversation: &Conversation,
+    ) -> Result<(ConversationWorkspace, Arc<Policy>), ToolOutcome> {
         if !conversation.workspace_enabled {
             return Err(failed(&Error::Disabled));
         }
         let policy = self.gate.own_files_policy(project).map_err(|invalid| {
             ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string())
         })?;
-        let workspace = self.files.workspace(owned);
-        let run = tokio::select! {
-            run = workspace.sync_to_local(WAIT) => run,
-            () = cancelled.cancelled() => {
-                return Err(ToolOutcome::failed(FailureCode::Cancelled, "the call was cancelled"));
-            }
-        };
-        match run {
-            Ok(run) => Ok(OwnFilesRun { run, policy: Arc::new(policy) }),
-            Err(error) => {
-                tracing::warn!(%error, conversation = %conversation.id, "a run did not begin");
-                Err(failed(&error))
-            }
+        Ok((self.files.workspace(owned), policy))
+    }
+}
+
+/// Whether a tool changes nothing, so that its calls need no run.
+pub fn only_reads(tool: &str) -> bool {
+    ToolTable::builtin().get(tool).is_some_and(ToolDef::only_reads)
+}
+
+/// The file that a call names, if it names it by a relative path or below `/workspace`.
+fn file_path(raw: &str) -> Option<FilePath> {
+    FilePath::parse(raw.strip_prefix("/workspace/").unwrap_or(raw)).ok()
+}
+
+async fn unless_cancelled<T>(
+    cancelled: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Result<T, ToolOutcome> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = cancelled.cancelled() => {
+            Err(ToolOutcome::failed(FailureCode::Cancelled, "the call was cancelled"))
         }
     }
 }
 
+fn cannot_begin(error: &Error, conversation: &Conversation) -> ToolOutcome {
+    tracing::warn!(%error, conversation = %conversation.id, "a call on a conversation's files did \
+        not begin");
+    failed(error)
+}
+
+/// Acts in a folder. Nobody is at work there when this returns, even if it was cancelled.
+async fn act_in<T: Send + 'static>(
+    folder: PathBuf,
+    policy: Arc<Policy>,
+    cancelled: &CancellationToken,
+    act: impl FnOnce(&OwnFolder) -> T + Send + 'static,
+) -> Result<T, ToolOutcome> {
+    let cancel = Cancel::new()
+        .map_err(|error| ToolOutcome::failed(FailureCode::IoError, error.to_string()))?;
+    let folder = OwnFolder { folder, policy, cancel: cancel.clone() };
+    let mut work = tokio::task::spawn_blocking(move || act(&folder));
+    let done = tokio::select! {
+        done = &mut work => done,
+        () = cancelled.cancelled() => {
+            cancel.cancel();
+            work.await
+        }
+    };
+    done.map_err(|error| {
+        tracing::error!(%error, "a tool stopped unexpectedly");
+        ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly")
+    })
+}
+
 impl OwnFilesRun {
-    /// Acts in the folder. Nobody is at work there when this returns, even if it was cancelled.
+    /// Acts in the folder of the run.
     pub async fn act<T: Send + 'static>(
         &self,
         cancelled: &CancellationToken,
         act: impl FnOnce(&OwnFolder) -> T + Send + 'static,
     ) -> Result<T, ToolOutcome> {
-        let cancel = Cancel::new()
-            .map_err(|error| ToolOutcome::failed(FailureCode::IoError, error.to_string()))?;
-        let folder = OwnFolder {
-            folder: self.run.folder().to_owned(),
-            policy: self.policy.clone(),
-            cancel: cancel.clone(),
-        };
-        let mut work = tokio::task::spawn_blocking(move || act(&folder));
-        let done = tokio::select! {
-            done = &mut work => done,
-            () = cancelled.cancelled() => {
-                cancel.cancel();
-                work.await
-            }
-        };
-        done.map_err(|error| {
-            tracing::error!(%error, "a tool stopped unexpectedly");
-            ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly")
-        })
+        act_in(self.run.folder().to_owned(), self.policy.clone(), cancelled, act).await
     }
 
-    pub(crate) fn files(&self) -> &Run {
-        &self.run
+    /// Presents files to the user, as `present_files` asks for.
+    pub async fn present(&self, params: Map<String, Value>) -> Result<ToolOutcome, ToolOutcome> {
+        fn invalid(error: impl std::fmt::Display) -> ToolOutcome {
+            ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"))
+        }
+        let wanted: Present = serde_json::from_value(Value::Object(params)).map_err(invalid)?;
+        let paths: Result<Vec<FilePath>, _> =
+            wanted.paths.iter().map(|path| FilePath::parse(path)).collect();
+        let files = self.run.present_files(&paths.map_err(invalid)?, wanted.description).await;
+        let files = files.map_err(|error| failed(&error))?;
+        let shown = files.iter().map(|file| file.file_path.to_string()).collect();
+        Ok(ToolOutcome::succeeded(Map::from_iter([("presented".to_owned(), shown)])))
     }
 
     /// Stores what has changed in the folder. Returns what the caller should know about that, each
@@ -111,6 +222,49 @@ impl OwnFilesRun {
     }
 }
 
+impl OwnFolder {
+    /// Runs one call by the rules for this folder.
+    pub(crate) fn execute(
+        &self,
+        name: &str,
+        params: Map<String, Value>,
+        approval: &Approval,
+    ) -> ToolOutcome {
+        let outcome = self.with_tools(|tools| {
+            let (call, judgement) =
+                self.policy.judge_request(name, Value::Object(params), tools.roots);
+            match call {
+                Ok(call) => tools.execute(&call, approval, &self.cancel),
+                Err(_) => ToolOutcome::refused(&judgement),
+            }
+        });
+        let mut outcome = outcome.unwrap_or_else(|error| ToolOutcome::from(&error));
+        explain_refusal(&mut outcome);
+        outcome
+    }
+
+    /// Uses the tools in this folder.
+    pub(crate) fn with_tools<T>(
+        &self,
+        act: impl FnOnce(&Tools<'_>) -> T,
+    ) -> Result<T, atelier_executor::Error> {
+        let workspace = Workspace::open(&self.folder, Options::default())?;
+        let roots = roots(&self.folder);
+        Ok(act(&Tools {
+            workspace: &workspace,
+            runner: None,
+            policy: &self.policy,
+            roots: &roots,
+            functions: Functions::builtin(),
+        }))
+    }
+}
+
+/// The absolute names under which agents may address a folder.
+pub(crate) fn roots(folder: &Path) -> Roots {
+    Roots::announced(folder.to_string_lossy().into_owned()).also("/workspace")
+}
+
 /// An error of the files as the outcome of a call.
 pub(crate) fn failed(error: &Error) -> ToolOutcome {
     ToolOutcome::failed(error.code().into(), explained(error))
@@ -125,6 +279,7 @@ fn explained(error: &Error) -> String {
         | Error::Locked
         | Error::Lost { .. }
         | Error::NoSuchFile(_)
+        | Error::NoSuchRun
         | Error::Path(_)
         | Error::Refused(_)
         | Error::Stopping

@@ -26,8 +26,17 @@ pub(crate) struct RequestTracker {
 
 struct RunningRequest {
     what: String,
+    /// When the request last made progress.
     since: Instant,
+    /// How long it may take until it makes progress again, beyond the limit for all requests.
+    allowed: Duration,
     reported: bool,
+}
+
+impl RunningRequest {
+    fn hangs(&self, limit: Duration) -> bool {
+        self.since.elapsed() > limit.saturating_add(self.allowed)
+    }
 }
 
 /// A request that runs in a worker space, until this value is dropped.
@@ -38,6 +47,14 @@ pub struct TrackedRequest {
 }
 
 impl TrackedRequest {
+    /// Records that the request has made progress, and how long the next progress may take: a model
+    /// that uses the time which it was given does not hang.
+    pub(crate) fn progress(&self, allowed: Duration) {
+        if let Some(request) = self.tracker.running().get_mut(&self.number) {
+            (request.since, request.allowed, request.reported) = (Instant::now(), allowed, false);
+        }
+    }
+
     /// Runs `work`, unless the space is reset first.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
@@ -95,8 +112,8 @@ impl RequestTracker {
             Err(_) => self.wait_for_slot().await?,
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.running()
-            .insert(number, RunningRequest { what, since: Instant::now(), reported: false });
+        let (since, allowed) = (Instant::now(), Duration::ZERO);
+        self.running().insert(number, RunningRequest { what, since, allowed, reported: false });
         Ok(TrackedRequest { tracker: self.clone(), number, _slot: slot })
     }
 
@@ -129,17 +146,15 @@ impl RequestTracker {
         self.last_use.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// How many requests have been running for longer than `limit`.
+    /// How many requests make no progress for longer than `limit` beyond what they are allowed.
     pub(crate) fn hung(&self, limit: Duration) -> usize {
-        self.running().values().filter(|request| request.since.elapsed() > limit).count()
+        self.running().values().filter(|request| request.hangs(limit)).count()
     }
 
-    /// Requests that have been running for longer than `limit` and were not reported before.
+    /// Requests that hang and were not reported before.
     pub(crate) fn newly_hung(&self, limit: Duration) -> Vec<String> {
         let mut running = self.running();
-        let hung = running
-            .values_mut()
-            .filter(|request| !request.reported && request.since.elapsed() > limit);
+        let hung = running.values_mut().filter(|request| !request.reported && request.hangs(limit));
         hung.map(|request| {
             request.reported = true;
             request.what.clone()

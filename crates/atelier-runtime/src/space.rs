@@ -7,7 +7,7 @@ use crate::{
     settings::WorkerSpaceSettings,
 };
 use atelier_core::{ProjectId, event::Alert};
-use atelier_store::{AgentRef, Owned, Store};
+use atelier_store::{AgentRef, Owned, QueueState, Store};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::sync::{
@@ -15,6 +15,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 /// The server-side resources of one project while it is in use. It is also the right to act on the
 /// project.
@@ -34,13 +35,18 @@ pub struct WorkerSpace {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WorkerSpace)]
 pub struct Report {
-    #[schema(value_type = uuid::Uuid)]
+    #[schema(value_type = Uuid)]
     pub project_id: ProjectId,
     pub user_prefix: String,
     pub created_at: DateTime<Utc>,
     pub idle_seconds: u64,
     pub active_tasks: usize,
-    pub queued_tasks: usize,
+    /// Tasks of the project's agents that wait in their queues.
+    pub queued_tasks: i64,
+    /// Agents of the project that are at work on a task.
+    pub active_agents: usize,
+    /// Requests that wait for a free slot.
+    pub waiting_requests: usize,
     pub agent_cache: CacheReport,
     pub health: Health,
 }
@@ -104,19 +110,29 @@ impl WorkerSpace {
         }
         let limit = self.settings.hung_after;
         for task in self.requests.newly_hung(limit) {
-            alerts.push((Alert::HungTask, format!("{task} has been running for over {limit:?}")));
+            alerts
+                .push((Alert::HungTask, format!("{task} has made no progress for over {limit:?}")));
         }
         alerts
     }
 
     pub async fn report(&self) -> Report {
+        let queues = self.store.queues(&self.owned).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot count the tasks of a project");
+            Vec::new()
+        });
+        let at_work = |(queue, state): &&(Uuid, QueueState)| {
+            state.active > 0 && *queue != self.owned.project.0
+        };
         Report {
             project_id: self.owned.project,
             user_prefix: self.user_prefix(),
             created_at: self.created_at,
             idle_seconds: self.requests.idle_for().as_secs(),
             active_tasks: self.requests.active(),
-            queued_tasks: self.requests.waiting(),
+            queued_tasks: queues.iter().map(|(_, state)| state.queued).sum(),
+            active_agents: queues.iter().filter(at_work).count(),
+            waiting_requests: self.requests.waiting(),
             agent_cache: CacheReport {
                 size: self.agents.len().await,
                 capacity: self.agents.capacity(),

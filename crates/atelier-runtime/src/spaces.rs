@@ -282,17 +282,23 @@ impl Spaces {
 
     /// Sets the gauges that `/metrics` shows.
     pub async fn update_gauges(&self) {
-        let (mut loaded, mut active, mut queued) = (0, 0, 0);
+        let (mut loaded, mut active, mut waiting) = (0, 0, 0);
         let spaces = self.all();
         for space in &spaces {
             loaded += space.agents.len().await;
             active += space.requests.active();
-            queued += space.requests.waiting();
+            waiting += space.requests.waiting();
         }
         gauge!("atelier_worker_spaces").set(spaces.len() as f64);
-        gauge!("atelier_active_agents").set(loaded as f64);
         gauge!("atelier_agent_cache_entries").set(loaded as f64);
         gauge!("atelier_active_tasks").set(active as f64);
-        gauge!("atelier_queued_tasks").set(queued as f64);
+        gauge!("atelier_waiting_requests").set(waiting as f64);
+        match self.inner.store.work_figures().await {
+            Ok((queued, agents)) => {
+                gauge!("atelier_queued_tasks").set(queued as f64);
+                gauge!("atelier_active_agents").set(agents as f64);
+            }
+            Err(error) => tracing::warn!(%error, "cannot count the tasks of agents"),
+        }
     }
 }

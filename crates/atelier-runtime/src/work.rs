@@ -16,7 +16,7 @@ mod tools;
 pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
-use crate::{Gate, ModelKeys, OwnFiles, Result, Spaces};
+use crate::{Gate, ModelKeys, OwnFiles, Result, Spaces, TrackedRequest};
 use atelier_core::{
     Message, NodeId, Task, TaskFailure, TaskFailureCode, TaskKind,
     task::{Step, TaskLimits},
@@ -40,6 +40,8 @@ pub(crate) struct Job<'j> {
     lease: &'j TaskLease,
     interrupt: &'j CancellationToken,
     next: Option<NodeId>,
+    /// Shows that the space is in use, and reports a task that hangs.
+    request: &'j TrackedRequest,
 }
 
 /// Why a model has no answer.
@@ -77,9 +79,12 @@ impl AgentServices {
         interrupt: &CancellationToken,
         next: Option<NodeId>,
     ) -> Result<Vec<TaskLease>> {
-        let job = Job { lease, interrupt, next };
+        let owned = &lease.owned;
+        let what = format!("task {}", lease.task.id);
+        let (space, request) = self.spaces.begin(owned.owner, owned.project, &what).await?;
+        let job = Job { lease, interrupt, next, request: &request };
         match lease.task.kind {
-            TaskKind::Work => self.work_as_agent(job).await,
+            TaskKind::Work => self.work_as_agent(job, &space).await,
             TaskKind::Plan => self.make_plan(job).await,
             TaskKind::Answer => self.write_answer(job).await,
         }
@@ -126,6 +131,7 @@ impl AgentServices {
         time: Option<Duration>,
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
+        job.request.progress(time.unwrap_or(NO_TIME_LIMIT));
         let deltas = self.store.delta_sender(&job.lease.owned, task.session_id, task.id);
         let received_tokens = AtomicU64::new(0);
         let asking = model.ask(request, |text| {

@@ -1,12 +1,12 @@
 //! The services that every handler works with.
 
-use crate::{Auth, Loads, McpHandler, ProjectHost, Settings};
+use crate::{Auth, ConversationHost, Loads, McpHandler, ProjectHost, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, NodeHealth, Spaces};
-use atelier_store::{NewAgent, OwnedConversation, SignIn, Store};
+use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ pub struct Services {
     pub model_keys: ModelKeys,
     /// Answers MCP hosts that use a project, or the files of a conversation.
     pub mcp_projects: McpHandler<ProjectHost>,
-    pub mcp_conversations: McpHandler<OwnedConversation>,
+    pub mcp_conversations: McpHandler<ConversationHost>,
     pub auth: Auth,
     pub loads: Loads,
     pub settings: Settings,

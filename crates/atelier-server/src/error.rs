@@ -124,7 +124,7 @@ impl Error {
                 F::Parts(_) => C::UploadIncomplete,
                 F::Locked => C::ConversationLocked,
                 F::Broken(_) => C::UploadBroken,
-                F::NoSuchFile(_) => C::NotFound,
+                F::NoSuchRun | F::NoSuchFile(_) => C::NotFound,
                 F::Objects(_) | F::ObjectsTimeout | F::Stopping => C::ObjectStoreUnavailable,
                 F::Damaged { .. } => C::ContentDamaged,
                 F::Lost { .. } => C::ContentLost,

@@ -29,5 +29,5 @@ pub use auth::{
 pub use listen::{Listening, serve};
 pub use load::Loads;
 pub use openapi::document as openapi;
-pub use routes::mcp::{McpHandler, ProjectHost};
+pub use routes::mcp::{ConversationHost, McpHandler, ProjectHost};
 pub use settings::Settings;

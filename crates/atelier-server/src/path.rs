@@ -6,7 +6,7 @@
 use crate::{App, error::Error};
 use atelier_core::{
     ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, PlanId,
-    ProjectId, TaskId, Tenant, TokenId, UploadId,
+    ProjectId, RunId, TaskId, Tenant, TokenId, UploadId,
 };
 use atelier_store::AgentRef;
 use axum::{
@@ -86,6 +86,8 @@ path_parameters! {
     SessionInPath(ConversationId as ConversationId) = "session";
     /// The id of a sign-in session.
     SignInPath(TokenId as TokenId) = "sign_in";
+    /// The id of a run.
+    RunInPath(RunId as RunId) = "run";
     /// The id of a file.
     FileInPath(FileId as FileId) = "file";
     /// The id of an upload in parts.

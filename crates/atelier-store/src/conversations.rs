@@ -156,6 +156,31 @@ impl Store {
         row.map(|row| Ok(OwnedConversation::new(Owned::from_row(row)?, id))).transpose()
     }
 
+    /// Archived conversations that have not changed since then and still have files.
+    pub async fn archived_with_files(
+        &self,
+        before: DateTime<Utc>,
+        limit: i64,
+    ) -> Result<Vec<OwnedConversation>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT c.id, c.project_id, c.user_id, c.tenant_id FROM conversations c
+             WHERE c.status = 'archived' AND c.updated_at <= $1 AND EXISTS (
+                 SELECT 1 FROM conversation_files f WHERE f.conversation_id = c.id
+                 AND (f.status = 'active' OR f.restorable))
+             ORDER BY c.id LIMIT $2"
+        )
+        .bind(before)
+        .bind(limit)
+        .fetch_all(c)
+        .await)?;
+        let owned = |(id, project, user, tenant)| {
+            let owned = Owned::from_row((project, user, tenant))?;
+            Ok(OwnedConversation::new(owned, ConversationId(id)))
+        };
+        rows.into_iter().map(owned).collect()
+    }
+
     /// The user's conversations, in one project or in all, newest first.
     pub async fn conversations(
         &self,
@@ -226,6 +251,7 @@ impl Store {
                     for table in [
                         "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
                          session_id = $1)",
+                        "DELETE FROM withheld_steps WHERE session_id = $1",
                         "DELETE FROM tasks WHERE session_id = $1",
                         "DELETE FROM plans WHERE session_id = $1",
                         "DELETE FROM messages WHERE session_id = $1",

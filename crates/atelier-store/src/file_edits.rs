@@ -11,6 +11,7 @@ use crate::{
     file_leases::check_fence,
     file_upkeep::{forget_blob, mark_stale, remove_later},
     file_uploads::{Upload, complete, open_upload},
+    files::{COLUMNS, read_file},
     rows::{new_id, now},
 };
 use atelier_core::{
@@ -67,20 +68,15 @@ pub enum Edit {
         expect: Expect,
     },
     /// Changes a file but not its content.
-    Change {
-        file: FileId,
-        to: FileChanges,
-        expect: Expect,
-    },
-    Delete {
-        file: FileId,
-        expect: Expect,
-    },
+    Change { file: FileId, to: FileChanges, expect: Expect },
+    /// Deletes a file. What an agent deletes can be restored; what a person deletes is removed with
+    /// all its versions.
+    Delete { file: FileId, expect: Expect },
+    /// Brings back a file that can be restored, with the version that it had.
+    Undelete { file: FileId },
     /// Completes an upload in parts, which became the file at its path. If several requests
     /// complete it at the same time, one succeeds.
-    Complete {
-        upload: UploadId,
-    },
+    Complete { upload: UploadId },
 }
 
 /// Changes to a file other than its content; `None` leaves a field as it is.
@@ -119,6 +115,14 @@ pub enum Edited {
     Blocked(String),
 }
 
+/// What became of the edits of one call, in their order.
+#[derive(Debug)]
+pub struct EditedFiles {
+    pub edited: Vec<Edited>,
+    /// How often the conversation's files have changed, with these edits.
+    pub generation: i64,
+}
+
 /// How many changes one event reports, so that it stays small however many files a run changed.
 const CHANGES_PER_EVENT: usize = 100;
 
@@ -135,7 +139,7 @@ impl Store {
         edits: Vec<Edit>,
         fence: Option<Fence>,
         storage: WorkspaceStorage,
-    ) -> Result<Vec<Edited>> {
+    ) -> Result<EditedFiles> {
         let owned = owned.clone();
         let copies = storage.copies.then_some(self.node());
         self.write(owned.owner, move |tx| {
@@ -168,7 +172,8 @@ impl Store {
                     };
                     editor.tx.emit(owned.project, owned.owner, &event);
                 }
-                Ok(done)
+                let generation = next_generation(tx, conversation).await?;
+                Ok(EditedFiles { edited: done, generation })
             })
         })
         .await
@@ -202,6 +207,18 @@ impl Store {
         })
         .await
     }
+}
+
+/// Counts a change of a conversation's files.
+async fn next_generation(tx: &mut Tx, conversation: ConversationId) -> Result<i64> {
+    let (generation,): (i64,) = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE conversations SET files_generation = files_generation + 1 WHERE id = $1
+         RETURNING files_generation"
+    )
+    .bind(conversation.0)
+    .fetch_one(c)
+    .await)?;
+    Ok(generation)
 }
 
 /// Stores where the files of a conversation are, with the first change to them.
@@ -248,6 +265,7 @@ impl<'t> FileEditor<'t> {
             }
             Edit::Change { file, to, expect } => self.change(file, to, &expect).await,
             Edit::Delete { file, expect } => self.delete(file, &expect).await,
+            Edit::Undelete { file } => self.undelete(file).await,
             Edit::Complete { upload } => self.complete_upload(upload).await,
         }
     }
@@ -302,19 +320,66 @@ impl<'t> FileEditor<'t> {
     }
 
     async fn delete(&mut self, id: FileId, expect: &Expect) -> Result<Edited> {
-        let Some(old) = self.tree.by_id(id).cloned() else { return Ok(Edited::Conflict(None)) };
+        let by_person = matches!(self.author, Author::Person(_));
+        let old = match self.tree.by_id(id).cloned() {
+            None if by_person => self.restorable(id).await?,
+            found => found,
+        };
+        let Some(old) = old else { return Ok(Edited::Conflict(None)) };
         if !holds(expect, Some(&old)) {
             return Ok(Edited::Conflict(Some(old)));
         }
         let file = ConversationFile { status: FileStatus::Deleted, updated_at: now(), ..old };
         self.save(&file).await?;
-        for checksum in self.checksums(file.file_id).await? {
-            forget_blob(self.tx, self.conversation, &checksum).await?;
+        self.set_restorable(file.file_id, !by_person).await?;
+        if by_person {
+            for checksum in self.checksums(file.file_id).await? {
+                forget_blob(self.tx, self.conversation, &checksum).await?;
+            }
         }
         self.mark_stale(&file.file_path).await?;
         self.record(ChangeKind::Deleted, &file);
         self.tree.remove(file.file_id);
         Ok(Edited::Done(file))
+    }
+
+    async fn undelete(&mut self, id: FileId) -> Result<Edited> {
+        let Some(old) = self.restorable(id).await? else { return Ok(Edited::Conflict(None)) };
+        if self.tree.files.contains_key(&old.file_path) {
+            return Err(Error::FileThere(old.file_path.to_string()));
+        }
+        self.tree.check_room(&old.file_path, None)?;
+        let file = ConversationFile { status: FileStatus::Active, updated_at: now(), ..old };
+        self.save(&file).await?;
+        self.set_restorable(id, false).await?;
+        self.mark_stale(&file.file_path).await?;
+        self.tree.put(file.clone());
+        Ok(Edited::Done(file))
+    }
+
+    /// A deleted file that can be restored.
+    async fn restorable(&mut self, id: FileId) -> Result<Option<ConversationFile>> {
+        on!(&mut self.tx.conn, |c| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files
+                 WHERE file_id = $1 AND conversation_id = $2 AND status = 'deleted' AND restorable"
+            );
+            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let row = row.bind(id.0).bind(self.conversation.0).fetch_optional(c).await?;
+            row.as_ref().map(read_file).transpose()
+        })
+    }
+
+    async fn set_restorable(&mut self, id: FileId, restorable: bool) -> Result<()> {
+        on!(&mut self.tx.conn, |c| sqlx::query(
+            "UPDATE conversation_files SET restorable = $1 WHERE file_id = $2"
+        )
+        .bind(restorable)
+        .bind(id.0)
+        .execute(c)
+        .await
+        .map(drop))?;
+        Ok(())
     }
 
     async fn complete_upload(&mut self, upload: UploadId) -> Result<Edited> {
@@ -451,7 +516,7 @@ impl<'t> FileEditor<'t> {
     async fn insert(&mut self, file: &ConversationFile) -> Result<()> {
         on!(&mut self.tx.conn, |c| {
             sqlx::query(
-                "INSERT INTO conversation_files (id, conversation_id, file_path, original_name, \
+                "INSERT INTO conversation_files (file_id, conversation_id, file_path, original_name, \
              description,
              file_size, mime_type, version, source, is_presented, checksum, status, created_by, \
              created_at,
@@ -486,7 +551,7 @@ impl<'t> FileEditor<'t> {
              file_size = $4,
              mime_type = $5, version = $6, source = $7, is_presented = $8, checksum = $9, status \
              = $10,
-             created_by = $11, updated_at = $12 WHERE id = $13"
+             created_by = $11, updated_at = $12 WHERE file_id = $13"
         )
         .bind(file.file_path.as_str())
         .bind(&file.original_name)

@@ -44,8 +44,9 @@ pub(crate) async fn forget_blob(
 ) -> Result<()> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
-             SELECT 1 FROM file_versions v JOIN conversation_files f ON f.id = v.file_id
-             WHERE v.conversation_id = $1 AND v.checksum = $2 AND f.status = 'active'
+             SELECT 1 FROM file_versions v JOIN conversation_files f ON f.file_id = v.file_id
+             WHERE v.conversation_id = $1 AND v.checksum = $2
+               AND (f.status = 'active' OR f.restorable)
          ) RETURNING object_key"
     )
     .bind(conversation.0)

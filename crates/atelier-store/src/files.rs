@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use sqlx::Row;
 use uuid::Uuid;
 
-pub(crate) const COLUMNS: &str = "id, conversation_id, file_path, original_name, description, \
+pub(crate) const COLUMNS: &str = "file_id, conversation_id, file_path, original_name, description, \
     file_size, \
      mime_type, version, source, is_presented, checksum, status, created_by, created_at, \
      updated_at";
@@ -118,17 +118,72 @@ impl Store {
         })
     }
 
+    /// The files of a conversation that an agent deleted and that can be restored, by path.
+    pub async fn deleted_files(
+        &self,
+        conversation: &OwnedConversation,
+    ) -> Result<Vec<ConversationFile>> {
+        let mut conn = self.db.connect().await?;
+        on!(&mut conn, |c| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files
+                 WHERE conversation_id = $1 AND status = 'deleted' AND restorable"
+            );
+            let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(conversation.id().0)
+                .fetch_all(c)
+                .await?;
+            let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
+            let mut files = files?;
+            files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
+            Ok(files)
+        })
+    }
+
+    /// How often the files of a conversation have changed.
+    pub async fn files_generation(&self, conversation: &OwnedConversation) -> Result<i64> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(i64,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT files_generation FROM conversations WHERE id = $1"
+        )
+        .bind(conversation.id().0)
+        .fetch_optional(c)
+        .await)?;
+        row.map(|(generation,)| generation).ok_or(Error::NotFound)
+    }
+
+    /// Whether any version of any file of the conversation, deleted files included, had this
+    /// content.
+    pub async fn had_content(
+        &self,
+        conversation: &OwnedConversation,
+        checksum: &str,
+    ) -> Result<bool> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(i64,)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT version FROM file_versions WHERE conversation_id = $1 AND checksum = $2 LIMIT 1"
+        )
+        .bind(conversation.id().0)
+        .bind(checksum)
+        .fetch_optional(c)
+        .await
+        })?;
+        Ok(row.is_some())
+    }
+
     /// A file that is not deleted.
     pub async fn file(
         &self,
         conversation: &OwnedConversation,
         id: FileId,
     ) -> Result<ConversationFile> {
-        let file = self.any_file(conversation, id).await?;
+        let file = self.restorable_file(conversation, id).await?;
         if file.status == FileStatus::Active { Ok(file) } else { Err(Error::NotFound) }
     }
 
-    async fn any_file(
+    /// A file that is not deleted, or that can be restored.
+    pub async fn restorable_file(
         &self,
         conversation: &OwnedConversation,
         id: FileId,
@@ -136,7 +191,9 @@ impl Store {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2"
+                "SELECT {COLUMNS} FROM conversation_files
+                 WHERE file_id = $1 AND conversation_id = $2
+                   AND (status = 'active' OR restorable)"
             );
             let row = sqlx::query(sqlx::AssertSqlSafe(sql));
             let row = row.bind(id.0).bind(conversation.id().0).fetch_optional(c).await?;

@@ -350,6 +350,27 @@ impl Store {
         rows.into_iter().map(due).collect()
     }
 
+    /// Calls on conversations' own files that the server has to preview or to run.
+    pub async fn own_file_calls(&self, limit: i64) -> Result<Vec<(Owned, GatedCall)>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String, Uuid, Uuid, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT t.record, p.id, p.user_id, p.tenant_id FROM tool_calls t
+                 JOIN projects p ON p.id = t.project_id
+                 WHERE t.workspace = 'conversation' AND t.deadline IS NOT NULL
+                   AND t.status IN ('previewing', 'dispatched')
+                 ORDER BY t.deadline LIMIT $1",
+            )
+            .bind(limit)
+            .fetch_all(c)
+            .await
+        })?;
+        let open = |(record, project, owner, tenant): (String, Uuid, Uuid, String)| {
+            Ok((Owned::from_row((project, owner, tenant))?, read_record((record,))?))
+        };
+        rows.into_iter().map(open).collect()
+    }
+
     pub async fn grants(&self, owned: &Owned) -> Result<Vec<Grant>> {
         let mut conn = self.db.connect().await?;
         grants(&mut conn, owned.project).await

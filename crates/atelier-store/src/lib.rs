@@ -69,7 +69,7 @@ pub use db::{Settings, masked, masked_place};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Delta, DeltaReceiver, DeltaSender, Subscription, Wakeup, WakeupReceiver, Wakeups};
 pub use file_edits::{
-    Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges, WorkspaceStorage,
+    Author, Blob, ContentKind, Edit, Edited, EditedFiles, Expect, FileChanges, WorkspaceStorage,
 };
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;

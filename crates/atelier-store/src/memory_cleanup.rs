@@ -24,6 +24,7 @@ use atelier_core::{
     AgentId, CallId, ConversationId, Interaction, UserId,
     gate::GatedCall,
     remembered::{KnownSecrets, cleaned, is_withheld},
+    task::Step,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -246,7 +247,17 @@ impl Store {
         .await)?;
         let calls: Vec<GatedCall> =
             rows.iter().filter_map(|(id, record)| readable_call(*id, record)).collect();
-        Ok(KnownSecrets::shown_by(&calls))
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT s.record FROM withheld_steps w
+             JOIN task_steps s ON s.task_id = w.task_id AND s.step = w.step
+             WHERE w.session_id = $1"
+        )
+        .bind(session.0)
+        .fetch_all(c)
+        .await)?;
+        let steps: Vec<Step> =
+            rows.iter().filter_map(|(record,)| serde_json::from_str(record).ok()).collect();
+        Ok(KnownSecrets::shown_in(&calls, &steps))
     }
 
     /// Has the collections of changed interactions rebuilt.

@@ -30,6 +30,7 @@ macro_rules! migrations {
             15 "0015_requested_by",
             16 "0016_secrets_in_memory",
             17 "0017_copy_nodes",
+            20 "0020_own_files",
             26 "0026_cluster_keys",
             27 "0027_request_keys",
             28 "0028_task_interruptions",

@@ -34,7 +34,7 @@ use atelier_core::{
     event::TaskCall,
     gate::{GateRules, NewCall},
     policy::verdict::Verdict,
-    remembered::KnownSecrets,
+    remembered::{KnownSecrets, has_withheld_calls},
     task::{Step, StepCall},
 };
 use std::sync::Arc;
@@ -167,6 +167,20 @@ pub(crate) async fn end_leased(
 /// Writes a step, and says whether it is new. The usage event is emitted once, however often the
 /// step is written.
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
+    if has_withheld_calls(step) {
+        on!(&mut tx.conn, |c| {
+            sqlx::query(
+                "INSERT INTO withheld_steps (task_id, step, session_id) VALUES ($1, $2, $3)
+                 ON CONFLICT (task_id, step) DO NOTHING",
+            )
+            .bind(task.id.0)
+            .bind(i64::from(task.steps))
+            .bind(task.session_id.0)
+            .execute(c)
+            .await
+            .map(drop)
+        })?;
+    }
     let new: u64 = on!(&mut tx.conn, |c| {
         sqlx::query(
         "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, \

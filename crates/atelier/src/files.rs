@@ -3,14 +3,16 @@
 mod remote;
 
 use anyhow::{Context, Result, bail};
-use atelier_core::ConversationFile;
+use atelier_core::{ConversationFile, RunId};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use remote::Remote;
 use std::{
+    ffi::OsString,
     io::{IsTerminal, Write},
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
 };
 
 /// List, upload and download the files of a conversation, and restore earlier versions
@@ -85,6 +87,20 @@ enum Action {
         #[arg(value_name = "VERSION")]
         to: i64,
     },
+    /// Run a command in the conversation's folder, and store what it changes as versions
+    ///
+    /// The folder is on the server's machine, so this works only there. The command runs as you,
+    /// without a sandbox.
+    Run {
+        #[command(flatten)]
+        conversation: Conversation,
+        /// How many seconds to wait for an agent that works in the folder
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=30))]
+        wait: u8,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
     /// Sync the conversation's folder on the server, and print what changed
     Sync {
         #[command(flatten)]
@@ -104,11 +120,10 @@ struct Conversation {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(act(args))?;
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(act(args))
 }
 
-async fn act(args: Args) -> Result<()> {
+async fn act(args: Args) -> Result<ExitCode> {
     let connect = async |conversation: &Conversation| {
         Remote::connect(&args.server, args.token.clone(), conversation.id).await
     };
@@ -201,9 +216,60 @@ async fn act(args: Args) -> Result<()> {
                 restored.file_path, restored.version
             ))
         }
+        Action::Run { conversation, wait, command } => {
+            return outside_run(&connect(&conversation).await?, wait, command).await;
+        }
         Action::Sync { conversation, wait } => {
             let report = connect(&conversation).await?.sync(wait).await?;
             print_line(&serde_json::to_string_pretty(&report)?)
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long the server keeps a run whose command it does not hear of, in seconds.
+const RUN_LEASE: u32 = 120;
+
+/// Runs a command in the conversation's folder and ends with its exit code.
+async fn outside_run(remote: &Remote, wait: u8, command: Vec<OsString>) -> Result<ExitCode> {
+    let run = remote.begin_run(wait, RUN_LEASE).await?;
+    let folder = PathBuf::from(&run.workspace_path);
+    let work = match folder.is_dir() {
+        true => run_command(remote, run.run_id, &folder, command).await,
+        false => Err(anyhow::anyhow!(
+            "{} is on the server's machine: run this command there",
+            folder.display()
+        )),
+    };
+    // What the command changed is stored even if it failed.
+    let report = remote.end_run(run.run_id).await?;
+    let status = work?;
+    print_line(&serde_json::to_string_pretty(&report)?)?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+async fn run_command(
+    remote: &Remote,
+    run: RunId,
+    folder: &Path,
+    command: Vec<OsString>,
+) -> Result<ExitStatus> {
+    let (folder, shown) = (folder.to_owned(), command[0].to_string_lossy().into_owned());
+    let mut work = tokio::task::spawn_blocking(move || {
+        atelier_client::run_for_person(&command[0], &command[1..], &folder)
+    });
+    let mut renewals = tokio::time::interval(Duration::from_secs(u64::from(RUN_LEASE) / 4));
+    loop {
+        tokio::select! {
+            ended = &mut work => {
+                return ended?.with_context(|| format!("cannot run {shown}"));
+            }
+            _ = renewals.tick() => {
+                if let Err(error) = remote.renew_run(run, RUN_LEASE).await {
+                    writeln!(std::io::stderr(), "cannot renew the run: {error:#}")?;
+                }
+            }
         }
     }
 }

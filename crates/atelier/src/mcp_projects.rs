@@ -6,15 +6,16 @@
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
-    CallId, TokenId,
+    CallId, TokenId, WorkspaceKind,
     gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall, ToolOutcome},
 };
-use atelier_mcp::{Call, Mount, MountInfo, Outcome, RunTool};
+use atelier_mcp::{Call, Mount, MountInfo, Outcome, Progress, RunTool};
 use atelier_runtime::{Error, Gate};
 use atelier_server::{McpHandler, ProjectHost};
 use atelier_store::Owned;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const INSTRUCTIONS: &str = "Files and commands on the user's machine, through Atelier. Paths are \
@@ -66,42 +67,51 @@ impl Projects {
             id: CallId(Uuid::now_v7()),
             tool_name: asked.tool.clone(),
             tool_params: Value::Object(asked.arguments),
+            workspace: WorkspaceKind::Client,
             agent_id: None,
             session_id: None,
             task_id: None,
             asked_by: AskedBy::Program,
             requested_by: program,
         };
-        let mut call = self.gate.execute(owned, new).await?;
-        while !call.status.is_settled() {
-            asked.progress.report(self.progress_text(owned, &call)).await;
-            call = tokio::select! {
-                call = self.gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
-                // Nobody would see the result, so nobody should be asked about the call any more.
-                () = asked.given_up.cancelled() => {
-                    let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
-                    self.gate.cancel(owned, by, call.tool_id).await?
-                }
-            };
-        }
-        Ok(outcome(&call))
+        ask_gate(&self.gate, &self.mounts, owned, new, &asked.progress, &asked.given_up).await
     }
+}
 
-    /// The state of an open call, for the user of the host.
-    fn progress_text(&self, owned: &Owned, call: &GatedCall) -> String {
-        let (tool, risk) = (&call.tool_name, call.risk_level.as_str());
-        match call.status {
-            CallStatus::PendingApproval => {
-                format!(
-                    "Waiting for approval of {tool} ({risk}): {}/#/projects/{}",
-                    self.mounts.url, owned.project
-                )
+/// Makes a call at the gate, and keeps the host informed until it is settled.
+pub(crate) async fn ask_gate(
+    gate: &Gate,
+    mounts: &Mounts,
+    owned: &Owned,
+    new: NewCall,
+    progress: &Progress,
+    given_up: &CancellationToken,
+) -> atelier_runtime::Result<Outcome> {
+    let mut call = gate.execute(owned, new).await?;
+    while !call.status.is_settled() {
+        progress.report(progress_text(&mounts.url, owned, &call)).await;
+        call = tokio::select! {
+            call = gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
+            // Nobody would see the result, so nobody should be asked about the call any more.
+            () = given_up.cancelled() => {
+                let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
+                gate.cancel(owned, by, call.tool_id).await?
             }
-            CallStatus::Dispatched => format!("Running {tool} on the user's machine"),
-            _ => format!(
-                "Waiting for the user's machine to run {tool}: is `atelier connect` running?"
-            ),
+        };
+    }
+    Ok(outcome(&call))
+}
+
+/// The state of an open call, for the user of the host.
+fn progress_text(url: &str, owned: &Owned, call: &GatedCall) -> String {
+    let (tool, risk) = (&call.tool_name, call.risk_level.as_str());
+    match (call.status, call.workspace) {
+        (CallStatus::PendingApproval, _) => {
+            format!("Waiting for approval of {tool} ({risk}): {url}/#/projects/{}", owned.project)
         }
+        (_, WorkspaceKind::Conversation) => format!("Running {tool} on the conversation's files"),
+        (CallStatus::Dispatched, _) => format!("Running {tool} on the user's machine"),
+        _ => format!("Waiting for the user's machine to run {tool}: is `atelier connect` running?"),
     }
 }
 

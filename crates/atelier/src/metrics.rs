@@ -45,13 +45,17 @@ pub(crate) const METRICS: &[Metric] = &[
         "Worker spaces that were created on this node.",
     ),
     counter("atelier_worker_space_alerts_total", "Alerts that worker spaces raised, by alert."),
-    gauge("atelier_active_agents", "Agents that are loaded in the worker spaces of this node."),
+    gauge("atelier_active_agents", "Agents that are at work on a task, of all projects."),
     gauge("atelier_agent_cache_entries", "Entries of all agent caches on this node."),
     counter("atelier_agent_cache_hits_total", "Agents that were found in the agent cache."),
     counter("atelier_agent_cache_misses_total", "Agents that had to be loaded from the database."),
     gauge("atelier_active_tasks", "Requests that are running in worker spaces of this node."),
     gauge(
         "atelier_queued_tasks",
+        "Tasks of agents that wait in their queues, of all projects in the database.",
+    ),
+    gauge(
+        "atelier_waiting_requests",
         "Requests that wait for a free slot in a worker space of this node.",
     ),
     gauge("atelier_running_tasks", "Tasks of agents that this node is running."),

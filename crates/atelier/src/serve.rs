@@ -381,12 +381,14 @@ async fn run_upkeep(app: App, config: Config) {
             app.metrics.run_upkeep();
         }
     };
+    let own_files = OwnFiles { files: app.files.clone(), gate: app.gate.clone() };
     tokio::select! {
         () = app.stop.cancelled() => {}
         () = app.spaces.clone().run_background(app.stop.clone()) => {}
         () = app.auth.run_background() => {}
         () = app.gate.run_background() => {}
         () = app.files.run_background() => {}
+        () = own_files.run_background() => {}
         () = sweep => {}
         () = metrics => {}
     }

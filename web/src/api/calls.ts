@@ -155,6 +155,15 @@ export const renameSession = (project: string, session: string, title: string) =
     path: { project, session },
     body: { title },
   });
+export const updateSession = (
+  project: string,
+  session: string,
+  body: Pick<Conversation, "status" | "workspace_enabled"> & { title?: string },
+) =>
+  request("PATCH", "/my/projects/{project}/chat/sessions/{session}", {
+    path: { project, session },
+    body,
+  });
 export const deleteSession = (project: string, session: string) =>
   request("DELETE", "/my/projects/{project}/chat/sessions/{session}", {
     path: { project, session },

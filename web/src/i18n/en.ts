@@ -651,6 +651,8 @@ export const en = {
   "chat.rename": "Rename “{title}”",
   "chat.rename.title": "Rename conversation",
   "chat.rename.field": "Title",
+  "chat.rename.workspace": "Agents can use the files of this conversation",
+  "chat.rename.archived": "Archived: no new messages, files are kept",
   "call.elapsed": "Running for {time}",
   "task.failed_calls": { one: "{n} call failed", other: "{n} calls failed" },
   "task.stopped_here": "Stopped here.",

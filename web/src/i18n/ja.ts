@@ -653,6 +653,8 @@ export const ja: Messages = {
   "chat.rename": "「{title}」の名前を変更",
   "chat.rename.title": "会話の名前を変更",
   "chat.rename.field": "タイトル",
+  "chat.rename.workspace": "エージェントがこの会話のファイルを使える",
+  "chat.rename.archived": "アーカイブ済み：新しいメッセージは不可、ファイルは保持",
   "call.elapsed": "実行時間 {time}",
   "task.failed_calls": { other: "{n} 件の呼び出しが失敗" },
   "task.stopped_here": "ここで停止しました。",

@@ -710,6 +710,8 @@ export const ru: Messages = {
   "chat.rename": "Переименовать «{title}»",
   "chat.rename.title": "Переименовать беседу",
   "chat.rename.field": "Название",
+  "chat.rename.workspace": "Агенты могут работать с файлами этой беседы",
+  "chat.rename.archived": "В архиве: без новых сообщений, файлы сохраняются",
   "call.elapsed": "Выполняется {time}",
   "task.failed_calls": {
     one: "{n} вызов с ошибкой",

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
-    TokenId, UserId,
+    TokenId, UserId, WorkspaceKind,
     client::Client,
     digest::CallDigest,
     event::Event,
@@ -59,6 +59,27 @@ impl DecisionContext {
         }
     }
 
+    /// The context of a call on the own files of a conversation: the server runs such calls itself.
+    fn for_own_files(&self, project: ProjectId, conversation: ConversationId) -> Self {
+        let server = Client::for_own_files(project, conversation, self.now);
+        Self { clients: Arc::new([server]), ..self.clone() }
+    }
+
+    /// The context of a call, depending on where the call acts.
+    fn for_workspace(
+        &self,
+        workspace: WorkspaceKind,
+        project: ProjectId,
+        session: Option<ConversationId>,
+    ) -> Cow<'_, Self> {
+        match (workspace, session) {
+            (WorkspaceKind::Conversation, Some(conversation)) => {
+                Cow::Owned(self.for_own_files(project, conversation))
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
+
     /// The machine that runs the project's calls, if one is connected.
     pub fn machine(&self) -> Option<&Client> {
         self.clients.first()
@@ -96,6 +117,8 @@ pub struct NewCall {
     pub id: CallId,
     pub tool_name: String,
     pub tool_params: Value,
+    /// Where the call acts: on a machine, or on the own files of its conversation.
+    pub workspace: WorkspaceKind,
     pub agent_id: Option<AgentId>,
     pub session_id: Option<ConversationId>,
     /// The task that waits for the call.
@@ -177,6 +200,8 @@ pub struct NewIds {
 #[derive(Debug, Clone)]
 pub struct GateRules {
     pub policy: Arc<Policy>,
+    /// The policy for the own files of conversations.
+    pub own_files: Arc<Policy>,
     pub timeouts: GateTimeouts,
     /// Whether commands are refused on machines that cannot sandbox them.
     pub demand_isolation: bool,
@@ -193,19 +218,31 @@ enum Stage {
 }
 
 impl GateRules {
-    /// The server's policy, with the project's restrictions on top.
-    pub fn policy_with(&self, restrictions: Option<&Restrictions>) -> Cow<'_, Policy> {
+    /// The server's policy for a workspace, with the project's restrictions on top.
+    pub fn policy_with(
+        &self,
+        workspace: WorkspaceKind,
+        restrictions: Option<&Restrictions>,
+    ) -> Cow<'_, Policy> {
+        let policy = match workspace {
+            WorkspaceKind::Client => &self.policy,
+            WorkspaceKind::Conversation => &self.own_files,
+        };
         match restrictions {
-            None => Cow::Borrowed(&*self.policy),
+            None => Cow::Borrowed(&**policy),
             Some(restrictions) => {
                 let (source, restrictions) = (RestrictionSource::Project, restrictions.clone());
-                Cow::Owned(self.policy.restricted(source, restrictions))
+                Cow::Owned(policy.restricted(source, restrictions))
             }
         }
     }
 
-    fn policy(&self, context: &DecisionContext) -> Result<Cow<'_, Policy>, Invalid> {
-        Ok(self.policy_with(context.restrictions.clone()?.as_deref()))
+    fn policy(
+        &self,
+        workspace: WorkspaceKind,
+        context: &DecisionContext,
+    ) -> Result<Cow<'_, Policy>, Invalid> {
+        Ok(self.policy_with(workspace, context.restrictions.clone()?.as_deref()))
     }
 
     /// Rates a new call and decides whether it runs, is asked about or is denied.
@@ -216,7 +253,8 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<(GatedCall, Effects), Invalid> {
-        let policy = self.policy(context)?;
+        let context = &*context.for_workspace(new.workspace, project, new.session_id);
+        let policy = self.policy(new.workspace, context)?;
         let (parsed, judgement) = rate(&policy, &new.tool_name, &new.tool_params, context);
         let digest = parsed.as_ref().map(CallDigest::of);
         // From here on everybody sees the call as it was understood. What was not understood never
@@ -227,6 +265,7 @@ impl GateRules {
         };
         let mut call = GatedCall {
             digest,
+            workspace: new.workspace,
             agent_id: new.agent_id,
             session_id: new.session_id,
             task_id: new.task_id,
@@ -247,6 +286,7 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<(GatedCall, Effects), Refusal> {
+        let context = &*context.for_workspace(call.workspace, call.project_id, call.session_id);
         let (timeouts, now) = (self.timeouts, context.now);
         let effects = match input {
             GateInput::Approve { approval, by, scope, include_high } => {
@@ -383,7 +423,7 @@ impl GateRules {
             let machine = context.machine().map(|client| client.id);
             approval.client_id = approval.client_id.or(machine);
         }
-        let policy = match self.policy(context) {
+        let policy = match self.policy(call.workspace, context) {
             Ok(policy) => policy,
             Err(invalid) => {
                 let failure = CallFailure::new(FailureCode::InvalidSettings, invalid.to_string());
@@ -425,7 +465,7 @@ impl GateRules {
     /// Sends a call that waits for a machine to the machine that runs calls now. Nothing happens to
     /// a call that waits for something else, or that was sent to a machine that is still connected.
     fn assign(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Effects {
-        let policy = match self.policy(context) {
+        let policy = match self.policy(call.workspace, context) {
             Ok(policy) => policy,
             Err(invalid) => return Effects { problem: Some(invalid), ..Effects::default() },
         };
@@ -487,6 +527,9 @@ const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can
      It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start \
      what is missing.";
 
+/// What findings about calls on a conversation's own files begin with.
+const OWN_FILES: &str = "conversation";
+
 /// Parses a call and rates it for the machine that would run it.
 fn rate(
     policy: &Policy,
@@ -497,6 +540,11 @@ fn rate(
     let machine = context.machine();
     let roots = machine.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
     let (parsed, mut judgement) = policy.judge_request(tool, params.clone(), &roots);
+    if policy.is_for_own_files() {
+        // A permission for a conversation's own files does not cover files on a machine.
+        let named = |finding: &String| format!("{OWN_FILES}.{finding}");
+        judgement.class.findings = judgement.class.findings.iter().map(named).collect();
+    }
     let parsed = parsed.ok();
     let is_command = parsed.as_ref().is_some_and(|call| call.command().is_some());
     if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {

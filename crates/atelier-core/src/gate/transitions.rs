@@ -6,7 +6,7 @@ use super::{
     GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId,
+    ApprovalId, ClientId, GrantId, UserId, WorkspaceKind,
     digest::PreviewDigest,
     event::Event,
     failure::FailureCode,
@@ -597,6 +597,14 @@ impl GatedCall {
             CallStatus::Dispatched => {
                 let detail = "the machine did not begin in time: it is busy with other commands, \
                               or it cannot be reached";
+                let failure = CallFailure::new(FailureCode::NotBegun, detail);
+                vec![self.settle(CallStatus::Expired, Some(failure), now)]
+            }
+            CallStatus::Previewing | CallStatus::Approved
+                if self.workspace == WorkspaceKind::Conversation =>
+            {
+                let detail = "the server could not use the conversation's files in time; its log \
+                              says why";
                 let failure = CallFailure::new(FailureCode::NotBegun, detail);
                 vec![self.settle(CallStatus::Expired, Some(failure), now)]
             }

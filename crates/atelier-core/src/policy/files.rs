@@ -51,6 +51,9 @@ pub struct FileClass {
     dot_anywhere: bool,
     #[serde(default)]
     examples: Examples,
+    /// Whether the class comes with Atelier. The other classes are those of a server's owner.
+    #[serde(skip)]
+    builtin: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +144,13 @@ impl FileRules {
 
     pub(super) fn classes(&self) -> &[FileClass] {
         &self.classes
+    }
+
+    /// The classes that hold where nothing runs the files and every version is kept: those that
+    /// deny, and those of the server's owner.
+    pub(super) fn for_own_files(&self) -> Self {
+        let holds = |class: &&FileClass| !class.builtin || class.verdict == Verdict::Deny;
+        Self::new(self.classes.iter().filter(holds).cloned().collect())
     }
 
     /// Patterns for the paths of files that are not read without a question, such as `**/.env*`.
@@ -294,6 +304,11 @@ impl FileRules {
 }
 
 impl FileClass {
+    /// The class as one that comes with Atelier.
+    pub(super) fn as_builtin(self) -> Self {
+        Self { builtin: true, ..self }
+    }
+
     /// Whether the class applies to this access.
     fn applies_to(&self, access: Access) -> bool {
         match access {

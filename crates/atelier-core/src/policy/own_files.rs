@@ -4,17 +4,53 @@ use super::{
     Access, Policy,
     verdict::{Judgement, Verdict},
 };
-use crate::{gate::ToolOutcome, path::WorkspacePath};
+use crate::{
+    failure::FailureCode,
+    gate::ToolOutcome,
+    path::{Roots, WorkspacePath},
+};
 
 const NOBODY_TO_ASK: &str = "Nobody can be asked about it here; the user can do it themselves.";
 
 impl Policy {
-    /// The policy for a workspace that holds a conversation's own files. Writing, editing, moving
-    /// and creating directories get `change_verdict`, unless the class of the file is stricter. It
-    /// can be Low, because every version is kept and nothing is lost. Deleting and commands are
-    /// rated as before.
+    /// The policy for a workspace that holds a conversation's own files.
+    ///
+    /// The files are versions in a store: nothing runs them, and whatever is overwritten or deleted
+    /// can be restored. So everything that changes a file gets `change_verdict`, which is Low
+    /// unless a server's owner wants a question, and files of every kind can be read. What is
+    /// denied elsewhere is denied here: leaving the workspace, executables, device names, the
+    /// inside of `.git`, and `.atelierignore`. The kinds of files that a server's owner has added,
+    /// and all restrictions, hold here as well.
     pub fn for_own_files(&self, change_verdict: Verdict) -> Policy {
-        Policy { change_verdict, ..self.clone() }
+        Policy {
+            change_verdict,
+            own_files: true,
+            files: self.files.for_own_files(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether these are the rules for a conversation's own files.
+    pub fn is_for_own_files(&self) -> bool {
+        self.own_files
+    }
+
+    /// Why a program may not work in the folder by itself; `None` if it may. The changes of a run
+    /// are seen only afterwards, so rules that ask about a change, or refuse it, refuse runs.
+    pub fn refuses_runs(&self) -> Option<String> {
+        let file = WorkspacePath::parse("file", &Roots::relative_only()).ok()?;
+        let changes = [
+            ("write_file", Access::Write),
+            ("edit_file", Access::Write),
+            ("move_file", Access::Remove),
+            ("delete_file", Access::Remove),
+        ];
+        let refused = |(tool, access)| {
+            let judgement = self.judge_path(tool, &file, access);
+            (judgement.verdict > Verdict::Low).then_some(judgement.reason)
+        };
+        let why = changes.into_iter().find_map(refused)?;
+        Some(format!("{why} So programs change these files through tools, where people are asked."))
     }
 
     /// Why the rules refuse the path to a tool where nobody can be asked; `None` if they allow it.
@@ -26,6 +62,15 @@ impl Policy {
     ) -> Option<String> {
         refusal(&self.judge_path(tool, path, access))
     }
+}
+
+/// The judgement of a command, which nothing runs in the workspace of a conversation.
+pub(super) fn no_commands() -> Judgement {
+    Judgement::denied(
+        FailureCode::CommandNotAllowed,
+        "own_files",
+        "Command not allowed: no commands run in the workspace of a conversation.",
+    )
 }
 
 /// Why a call with this rating is refused where nobody is asked; `None` if it may run.

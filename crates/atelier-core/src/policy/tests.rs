@@ -6,36 +6,77 @@ fn judged(name: &str, params: Value) -> (Verdict, String) {
     (judgement.verdict, judgement.rule)
 }
 
+/// FS-17: rules for a conversation's own files.
 #[test]
-fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_for_more() {
+fn a_conversations_own_files_have_rules_of_their_own() {
     use Verdict::{Deny, High, Low, Medium};
+    let judge = |policy: &Policy, name: &str, params: Value| {
+        policy.judge_request(name, params, &Roots::relative_only()).1
+    };
     let policy = Policy::builtin().for_own_files(Low);
-    for (name, params, verdict) in [
-        ("write_file", json!({"path": "report.md", "content": ""}), Low),
-        ("edit_file", json!({"path": "report.md", "old_text": "a", "new_text": "b"}), Low),
-        ("create_directory", json!({"path": "out"}), Low),
-        ("move_file", json!({"source": "a.txt", "destination": "b.txt"}), Low),
-        ("write_file", json!({"path": "deploy.sh", "content": ""}), High),
-        ("write_file", json!({"path": "x.exe", "content": ""}), Deny),
-        ("write_file", json!({"path": "../x", "content": ""}), Deny),
-        ("read_file", json!({"path": ".env"}), High),
-        ("delete_file", json!({"path": "report.md"}), High),
-        ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium),
-    ] {
-        let (_, judgement) = policy.judge_request(name, params.clone(), &Roots::relative_only());
-        assert_eq!(judgement.verdict, verdict, "{name} {params}: {}", judgement.reason);
+    let ordinary = [
+        "report.md",
+        "Makefile",
+        "package.json",
+        "Dockerfile",
+        "run.sh",
+        "report.ipynb",
+        "settings.ini",
+        ".gitignore",
+        "update",
+        ".env",
+        "credentials.csv",
+        "src/build.rs",
+    ];
+    for path in ordinary {
+        for (name, params) in [
+            ("write_file", json!({"path": path, "content": ""})),
+            ("edit_file", json!({"path": path, "edits": [{"old_text": "a", "new_text": "b"}]})),
+            ("read_file", json!({"path": path})),
+            ("get_file_info", json!({"path": path})),
+            ("move_file", json!({"source": path, "destination": format!("old/{path}")})),
+            ("delete_file", json!({"path": path})),
+            ("create_directory", json!({"path": format!("{path}.d")})),
+        ] {
+            let judgement = judge(&policy, name, params.clone());
+            assert_eq!(judgement.verdict, Low, "{name} {params}: {}", judgement.reason);
+        }
+        let resolved = WorkspacePath::parse(path, &Roots::relative_only()).expect("a path");
+        for access in [Access::Read, Access::Write, Access::Remove] {
+            assert_eq!(policy.judge_resolved(&resolved, access, false).verdict, Low, "{path}");
+        }
     }
-    let path = WorkspacePath::parse("report.md", &Roots::relative_only()).expect("a path");
-    assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
-    // A project may still be stricter.
+    for (name, params) in [
+        ("write_file", json!({"path": "x.exe", "content": ""})),
+        ("write_file", json!({"path": "lib/x.so", "content": ""})),
+        ("write_file", json!({"path": "../x", "content": ""})),
+        ("read_file", json!({"path": "/etc/passwd"})),
+        ("write_file", json!({"path": ".git/hooks/x", "content": ""})),
+        ("write_file", json!({"path": ".atelierignore", "content": ""})),
+        ("delete_file", json!({"path": "."})),
+        ("execute_command", json!({"command": "ls"})),
+    ] {
+        let judgement = judge(&policy, name, params.clone());
+        assert_eq!(judgement.verdict, Deny, "{name} {params}: {}", judgement.reason);
+    }
+    // A server's owner and a project can want a question, or refuse.
+    let write = |path: &str| json!({"path": path, "content": ""});
     let strict =
         Restrictions { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
-    let (_, judgement) = policy.restricted(RestrictionSource::Project, strict).judge_request(
-        "write_file",
-        json!({"path": "report.md", "content": ""}),
-        &Roots::relative_only(),
-    );
-    assert_eq!(judgement.verdict, Medium);
+    let strict = policy.restricted(RestrictionSource::Project, strict);
+    assert_eq!(judge(&strict, "write_file", write("report.md")).verdict, Medium);
+    let careful = Policy::builtin().for_own_files(Medium);
+    assert_eq!(judge(&careful, "delete_file", json!({"path": "a"})).verdict, Medium);
+    assert_eq!(judge(&careful, "read_file", json!({"path": ".env"})).verdict, Low);
+    let class: FileClass = serde_json::from_value(json!({
+        "id": "payroll", "verdict": "high", "reason": "Pay is private.", "on": ["read", "write"],
+        "names": ["payroll*"],
+    }))
+    .expect("a class");
+    let extension = Extension { files: vec![class], ..Extension::default() };
+    let extended = Policy::builtin().extended(&extension).expect("rules").for_own_files(Low);
+    assert_eq!(judge(&extended, "read_file", json!({"path": "payroll.csv"})).verdict, High);
+    assert_eq!(judge(&extended, "write_file", write("Makefile")).verdict, Low);
 }
 
 #[test]

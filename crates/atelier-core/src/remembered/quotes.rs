@@ -1,8 +1,11 @@
 //! Secrets that were read in a conversation, so that an agent's answer which quotes them can be
 //! masked.
 
-use super::is_withheld;
-use crate::gate::{GatedCall, ToolOutcome};
+use super::{is_withheld, withheld_calls};
+use crate::{
+    gate::{GatedCall, ToolOutcome},
+    task::Step,
+};
 use regex::Regex;
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeSet};
@@ -44,13 +47,25 @@ pub struct KnownSecrets {
 impl KnownSecrets {
     /// Collects the values that withheld calls have shown. Other calls are left out.
     pub fn shown_by<'c>(calls: impl IntoIterator<Item = &'c GatedCall>) -> Self {
+        Self::shown_in(calls, &[])
+    }
+
+    /// Collects the values that withheld calls have shown: calls at the gate, and calls on a
+    /// conversation's own files in the steps of agents.
+    pub fn shown_in<'c>(calls: impl IntoIterator<Item = &'c GatedCall>, steps: &[Step]) -> Self {
+        let gated = calls.into_iter().filter(|call| is_withheld(call)).map(|call| {
+            (call.tool_params.clone(), call.result.as_ref().map(ToolOutcome::to_value))
+        });
+        let own = steps.iter().flat_map(withheld_calls).map(|(params, result)| {
+            let text = || Value::String(result.content.clone());
+            (params, Some(serde_json::from_str(&result.content).unwrap_or_else(|_| text())))
+        });
         let mut values = BTreeSet::new();
-        for call in calls.into_iter().filter(|call| is_withheld(call)) {
-            let result = call.result.as_ref().map(ToolOutcome::to_value);
-            result.iter().chain([&call.tool_params]).for_each(|shown| collect(shown, &mut values));
+        for (params, result) in gated.chain(own) {
+            result.iter().chain([&params]).for_each(|shown| collect(shown, &mut values));
             // What names the file is no secret.
             let mut named = BTreeSet::new();
-            collect(&super::without_content(&call.tool_params), &mut named);
+            collect(&super::without_content(&params), &mut named);
             values.retain(|value| !named.contains(value));
         }
         let mut values: Vec<String> = values.into_iter().collect();

@@ -61,7 +61,16 @@ pub(super) fn listing(path: &str, listed: &Listed) -> ToolOutcome {
         })
         .collect();
     let limited = listed.cut || (files.len() as u64) < listed.total;
-    fields(json!({ "path": path, "files": files, "total_count": listed.total, "limited": limited }))
+    let mut body = json!({
+        "path": path,
+        "files": files,
+        "total_count": listed.total,
+        "limited": limited,
+    });
+    if !listed.unreadable.is_empty() {
+        body["unreadable"] = json!(listed.unreadable);
+    }
+    fields(body)
 }
 
 pub(super) fn found(path: &str, found: &Found) -> ToolOutcome {

@@ -274,6 +274,7 @@ fn wrote(path: &WorkspacePath, written: &Written) -> ToolOutcome {
     fields(json!({
         "path": path.as_str(),
         "size": written.size,
+        "timestamp": chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
         "checksum": written.checksum,
         "created": written.created,
         "replaced_checksum": written.replaced,

@@ -173,8 +173,10 @@ impl Tools<'_> {
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
         let judgement = self.judge_place(call, used);
-        // Commands find repositories read-only.
-        let writes = call.command().is_none() && used.access != Access::Read;
+        // Commands find repositories read-only. Nobody uses git on a conversation's own files.
+        let writes = call.command().is_none()
+            && used.access != Access::Read
+            && !self.policy.is_for_own_files();
         if !writes || !self.workspace.writes_repository(relative(&used.path)) {
             return judgement;
         }

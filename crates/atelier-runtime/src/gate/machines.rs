@@ -72,6 +72,17 @@ impl Gate {
         outcome: ToolOutcome,
     ) -> Result<GatedCall> {
         let client = self.registered(owned, machine).await?;
+        self.take_outcome(owned, id, (client, attempt), outcome).await
+    }
+
+    /// Takes the outcome of a call, from a machine or from the server itself.
+    pub(crate) async fn take_outcome(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        (client, attempt): (ClientId, u32),
+        outcome: ToolOutcome,
+    ) -> Result<GatedCall> {
         let input = GateInput::Outcome { client, attempt, outcome };
         let call = self.decide(owned, id, input).await?.call;
         if let Some(result) = &call.result {

@@ -7,11 +7,12 @@ use super::{
     prompt,
     tools::{self, ADD_CONTEXT, tool},
 };
-use crate::{Error, LoadedAgent, Result, WorkerSpace, gate::count_call};
+use crate::{Error, LoadedAgent, OwnFiles, Result, WorkerSpace, gate::count_call, own_files};
 use atelier_core::{
     CallId, Client, Conversation, Project, Task, TaskFailure, TaskFailureCode, TaskStatus,
     WorkspaceKind,
     gate::{AskedBy, GatedCall, NewCall},
+    policy::Policy,
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Model, Request, ToolSchema};
@@ -20,7 +21,7 @@ use atelier_store::{
 };
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// The most tool calls that a model may ask for in one step.
@@ -35,6 +36,8 @@ struct StepContext {
     client: Option<Client>,
     /// The conversation, if the agent may use its files.
     files: Option<(OwnedConversation, Conversation)>,
+    /// The rules for the conversation's own files.
+    own_files: Arc<Policy>,
 }
 
 /// What happens after a step.
@@ -46,17 +49,13 @@ enum AfterStep {
 }
 
 impl AgentServices {
-    pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
-        let owned = &job.lease.owned;
-        let what = format!("task {}", job.lease.task.id);
-        // The tracked request shows that the space is in use, and reports a task that hangs.
-        let (space, _request) = self.spaces.begin(owned.owner, owned.project, &what).await?;
-        self.take_steps(job, &space).await
-    }
-
     /// Asks the model until it gives an answer, or calls that have to wait for a person or a
     /// machine.
-    async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<TaskLease>> {
+    pub(super) async fn work_as_agent(
+        &self,
+        job: Job<'_>,
+        space: &WorkerSpace,
+    ) -> Result<Vec<TaskLease>> {
         let Job { lease, .. } = job;
         let mut task = lease.task.clone();
         let context = match self.step_context(lease, space).await? {
@@ -91,6 +90,7 @@ impl AgentServices {
                 self.ask(job, &mut task, &model, &request, time),
                 OptionFuture::from(report.take())
             );
+            job.request.progress(Duration::ZERO);
             let (answer, step) = match answered {
                 Ok(answered) => answered,
                 Err(why) => return job.no_answer(self, task, why).await,
@@ -198,6 +198,7 @@ impl AgentServices {
         match self.store.park(job.lease, task.clone(), step, calls, job.next).await? {
             Ok(parked) => {
                 parked.verdicts.into_iter().for_each(count_call);
+                self.gate.own_calls_handed_in();
                 Ok(AfterStep::Leave(parked.leases))
             }
             Err(invalid) => {
@@ -240,7 +241,16 @@ impl AgentServices {
         let files = self.store.conversation(&lease.owned, lease.task.session_id).await?;
         let files = Some(files).filter(|(_, conversation)| conversation.workspace_enabled);
         let tools = tools::offered(&agent.config, project.workspace, files.is_some());
-        Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
+        let own_files = match self.gate.own_files_policy(&project) {
+            Ok(policy) => policy,
+            Err(invalid) => {
+                return Ok(Err(TaskFailure::new(
+                    TaskFailureCode::InvalidSettings,
+                    invalid.to_string(),
+                )));
+            }
+        };
+        Ok(Ok(StepContext { tools, agent, project, allowance, client, files, own_files }))
     }
 
     /// What the model gets before the agent's own steps: instructions, memory, conversation and
@@ -253,7 +263,12 @@ impl AgentServices {
         memory: &str,
     ) -> Result<Request> {
         let config = &context.agent.config;
-        let mut system = prompt::system(config, &context.project, context.client.as_ref());
+        let mut system = prompt::system(
+            config,
+            &context.project,
+            context.client.as_ref(),
+            context.files.is_some(),
+        );
         let history = self.history(owned, task).await?;
         let plan_tasks = match task.plan_id {
             None => Vec::new(),
@@ -323,20 +338,20 @@ impl AgentServices {
                     match target {
                         CallTarget::Memory => on_memory.push((index, params)),
                         CallTarget::Workspace(WorkspaceKind::Conversation) => {
-                            on_files.push((index, params));
+                            match context.asked_about(name, &params, &self.own_files) {
+                                Some(params) => gated.push(new_call(
+                                    lease,
+                                    name,
+                                    params,
+                                    WorkspaceKind::Conversation,
+                                )),
+                                None => on_files.push((index, params)),
+                            }
                         }
                         CallTarget::Workspace(WorkspaceKind::Client) => {
                             known.add_expected_checksum(name, &mut params);
-                            gated.push(NewCall {
-                                id: CallId(Uuid::now_v7()),
-                                tool_name: name.to_owned(),
-                                tool_params: Value::Object(params),
-                                agent_id: lease.task.agent_id,
-                                session_id: Some(lease.task.session_id),
-                                task_id: Some(lease.task.id),
-                                asked_by: AskedBy::Owner,
-                                requested_by: None,
-                            });
+                            let params = Value::Object(params);
+                            gated.push(new_call(lease, name, params, WorkspaceKind::Client));
                         }
                     }
                     None
@@ -360,6 +375,21 @@ impl AgentServices {
     }
 }
 
+/// A call of a task for the gate.
+fn new_call(lease: &TaskLease, name: &str, params: Value, workspace: WorkspaceKind) -> NewCall {
+    NewCall {
+        id: CallId(Uuid::now_v7()),
+        tool_name: name.to_owned(),
+        tool_params: params,
+        workspace,
+        agent_id: lease.task.agent_id,
+        session_id: Some(lease.task.session_id),
+        task_id: Some(lease.task.id),
+        asked_by: AskedBy::Owner,
+        requested_by: None,
+    }
+}
+
 /// The calls of a step, by where they run.
 struct SortedCalls {
     step: Step,
@@ -380,6 +410,22 @@ enum CallTarget {
 }
 
 impl StepContext {
+    /// The parameters of a call on the conversation's own files, in their canonical form, if a
+    /// person has to be asked about it. `None` if it runs, or is refused, without a question.
+    fn asked_about(
+        &self,
+        tool: &str,
+        params: &Map<String, Value>,
+        files: &OwnFiles,
+    ) -> Option<Value> {
+        let (_, conversation) = self.files.as_ref()?;
+        let roots = own_files::roots(&files.files.folder(conversation.id));
+        let params = Value::Object(params.clone());
+        let (call, judgement) = self.own_files.judge_request(tool, params, &roots);
+        let call = call.ok().filter(|_| judgement.verdict.needs_approval())?;
+        Some(call.into_params())
+    }
+
     /// What a call acts on, or the error for the model. Removes the argument that says so.
     fn target(&self, tool: &str, params: &mut Map<String, Value>) -> Result<CallTarget, String> {
         if tools::is_about_memory(tool) {

@@ -2,7 +2,7 @@
 //! checksum, so that a change by somebody else is a conflict and not a lost update.
 
 use atelier_core::{
-    CallId,
+    CallId, WorkspaceKind,
     gate::{CallStatus, GatedCall, ToolOutcome},
     json,
     task::{Step, StepCall},
@@ -22,7 +22,8 @@ impl KnownChecksums {
         let mut known = Self::default();
         let calls =
             steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
-        for call in calls.filter(|call| call.status == CallStatus::Completed) {
+        let on_machine = calls.filter(|call| call.workspace == WorkspaceKind::Client);
+        for call in on_machine.filter(|call| call.status == CallStatus::Completed) {
             let checksum = call.result.as_ref().and_then(ToolOutcome::checksum);
             known.record(&call.tool_name, &FileArguments::read(&call.tool_params), checksum);
         }

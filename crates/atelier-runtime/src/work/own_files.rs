@@ -6,26 +6,16 @@ use super::{
     known_checksums::KnownChecksums,
     tools::{PRESENT, tool},
 };
-use crate::own_files::{OwnFilesRun, OwnFolder, failed};
+use crate::own_files::{OwnFolder, only_reads};
 use atelier_core::{
-    Conversation, FailureCode, FilePath, Project, WorkspaceKind,
+    Conversation, Project, WorkspaceKind,
     gate::ToolOutcome,
-    path::Roots,
-    policy::own_files::explain_refusal,
     task::{Step, StepResult},
 };
-use atelier_executor::{Approval, Functions, Options, Tools, Workspace};
+use atelier_executor::Approval;
 use atelier_store::OwnedConversation;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Present {
-    paths: Vec<String>,
-    description: Option<String>,
-}
 
 impl AgentServices {
     /// What an agent is told of the conversation's files.
@@ -62,6 +52,23 @@ impl AgentServices {
         // A call that has begun is not interrupted with its task: it ends soon, and its result
         // counts.
         let never = CancellationToken::new();
+        if calls.iter().all(|(index, _)| only_reads(tool(&step.calls[*index].name))) {
+            for (index, params) in calls {
+                let name = tool(&step.calls[index].name).to_owned();
+                let asked = params.clone();
+                let read = self.own_files.read(
+                    project,
+                    owned,
+                    conversation,
+                    &asked,
+                    &never,
+                    move |own: &OwnFolder| own.execute(&name, params, &Approval::none()),
+                );
+                let outcome = read.await.unwrap_or_else(|failed| failed);
+                step.calls[index].result = Some(step_result(&outcome));
+            }
+            return;
+        }
         let run = match self.own_files.begin(project, owned, conversation, &never).await {
             Ok(run) => run,
             Err(why) => {
@@ -76,8 +83,11 @@ impl AgentServices {
             let name = tool(&step.calls[index].name).to_owned();
             known.add_expected_checksum(&name, &mut params);
             let outcome = match name.as_str() {
-                PRESENT => present(&run, params).await,
-                _ => run.act(&never, move |own| execute(own, &name, params)).await,
+                PRESENT => run.present(params).await,
+                _ => {
+                    let act = move |own: &OwnFolder| own.execute(&name, params, &Approval::none());
+                    run.act(&never, act).await
+                }
             };
             let outcome = outcome.unwrap_or_else(|failed| failed);
             step.calls[index].result = Some(step_result(&outcome));
@@ -96,44 +106,6 @@ impl AgentServices {
             }
         }
     }
-}
-
-/// Runs one call in the folder of a conversation.
-fn execute(own: &OwnFolder, name: &str, params: Map<String, Value>) -> ToolOutcome {
-    let workspace = match Workspace::open(&own.folder, Options::default()) {
-        Ok(workspace) => workspace,
-        Err(error) => return ToolOutcome::from(&error),
-    };
-    let roots = Roots::announced(own.folder.to_string_lossy().into_owned());
-    let (call, judgement) = own.policy.judge_request(name, Value::Object(params), &roots);
-    let Ok(call) = call else { return ToolOutcome::refused(&judgement) };
-    let functions = Functions::builtin();
-    let tools = Tools {
-        workspace: &workspace,
-        runner: None,
-        policy: &own.policy,
-        roots: &roots,
-        functions,
-    };
-    let mut outcome = tools.execute(&call, &Approval::none(), &own.cancel);
-    explain_refusal(&mut outcome);
-    outcome
-}
-
-async fn present(
-    run: &OwnFilesRun,
-    params: Map<String, Value>,
-) -> Result<ToolOutcome, ToolOutcome> {
-    fn invalid(error: impl std::fmt::Display) -> ToolOutcome {
-        ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"))
-    }
-    let wanted: Present = serde_json::from_value(Value::Object(params)).map_err(invalid)?;
-    let paths: Result<Vec<FilePath>, _> =
-        wanted.paths.iter().map(|path| FilePath::parse(path)).collect();
-    let files = run.files().present_files(&paths.map_err(invalid)?, wanted.description).await;
-    let files = files.map_err(|error| failed(&error))?;
-    let shown = files.iter().map(|file| file.file_path.to_string()).collect();
-    Ok(ToolOutcome::succeeded(Map::from_iter([("presented".to_owned(), shown)])))
 }
 
 /// The outcome of a call as the model sees it.

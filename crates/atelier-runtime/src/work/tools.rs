@@ -1,5 +1,6 @@
 //! The tools that an agent may call, as its model sees them.
 
+use crate::own_files::{PRESENT_FILES, PRESENT_FILES_DESCRIPTION, present_files_schema};
 use atelier_core::{
     AgentConfig, InteractionType, WorkspaceKind,
     policy::limits::Limits,
@@ -12,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 pub(super) const SEARCH_CONTEXT: &str = "search_context";
 pub(super) const ADD_CONTEXT: &str = "add_context";
 /// Presents files of a conversation to the user.
-pub(super) const PRESENT: &str = "present_files";
+pub(super) const PRESENT: &str = PRESENT_FILES;
 /// The argument that says in which of two workspaces a file tool acts.
 pub(super) const WORKSPACE: &str = "workspace";
 
@@ -50,6 +51,9 @@ static ON_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
         .collect()
 });
 
+/// Tools of an agent without any workspace.
+static ON_MEMORY: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| about_memory().into());
+
 /// The tools of an agent in a conversation. `own_files`: it may use the conversation's files.
 pub(super) fn offered(
     config: &AgentConfig,
@@ -60,7 +64,7 @@ pub(super) fn offered(
         (WorkspaceKind::Client, false) => &ON_MACHINE,
         (WorkspaceKind::Client, true) => &ON_MACHINE_AND_CONVERSATION,
         (WorkspaceKind::Conversation, true) => &ON_CONVERSATION,
-        (WorkspaceKind::Conversation, false) => return Arc::default(),
+        (WorkspaceKind::Conversation, false) => &ON_MEMORY,
     };
     let wanted = &config.tools;
     if wanted.is_empty() {
@@ -116,17 +120,7 @@ fn about_memory() -> [ToolSchema; 2] {
 }
 
 fn present() -> ToolSchema {
-    ToolSchema::new(
-        PRESENT,
-        "Show files of this conversation to the user, who can then download them.",
-        object(
-            &["paths"],
-            json!({
-                "paths": {"type": "array", "minItems": 1, "items": {"type": "string"}},
-                "description": {"type": "string"},
-            }),
-        ),
-    )
+    ToolSchema::new(PRESENT, PRESENT_FILES_DESCRIPTION, present_files_schema())
 }
 
 fn object(required: &[&str], properties: Value) -> Value {
@@ -161,7 +155,11 @@ mod tests {
             names(&offered(&few, WorkspaceKind::Conversation, true)),
             ["read_file", PRESENT]
         );
-        assert!(offered(&everything, WorkspaceKind::Conversation, false).is_empty());
+        assert_eq!(
+            names(&offered(&everything, WorkspaceKind::Conversation, false)),
+            [SEARCH_CONTEXT, ADD_CONTEXT],
+            "memory does not depend on a workspace"
+        );
         // The memory tools have no workspace.
         let all = offered(&everything, WorkspaceKind::Client, true);
         let memory = all.iter().filter(|tool| is_about_memory(&tool.name));

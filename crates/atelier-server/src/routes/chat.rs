@@ -1,13 +1,10 @@
 //! The conversations of a project, and their messages. The tenant's routes to the same
 //! conversations are in `conversations.rs`; both use the same code.
 
-use super::{
-    DONE,
-    conversations::{self, ConversationUpdate},
-};
+use super::conversations::{self, ConversationUpdate};
 use crate::{
     App,
-    access::{OwnConversation, OwnSpace, decider},
+    access::{OwnConversation, OwnSpace},
     auth::{Caller, Person},
     body::{Json, OptionalJson},
     error::{Error, Result},
@@ -20,8 +17,7 @@ use crate::{
 };
 use atelier_api::chat::{Accepted, MessageList, NewMessage, NewSession};
 use atelier_core::{
-    Agent, Conversation, ConversationId, FileId, Invalid, Message, TaskFailure, TaskFailureCode,
-    chat::check_message,
+    Agent, Conversation, ConversationId, FileId, Invalid, Message, chat::check_message,
 };
 use atelier_store::{Error as StoreError, MessageIds, Owned, Scope, UserMessage};
 use axum::{
@@ -98,18 +94,12 @@ pub(super) async fn update(
 #[utoipa::path(delete, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
     params(ProjectInPath, SessionInPath), responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
-    State(app): State<App>,
-    Person(caller): Person,
-    OwnConversation { owned, conversation, .. }: OwnConversation,
+    app: State<App>,
+    person: Person,
+    own: OwnConversation,
     headers: HeaderMap,
 ) -> Result<StatusCode> {
-    let why =
-        TaskFailure::new(TaskFailureCode::ConversationDeleted, "the conversation was deleted");
-    app.bus
-        .stop_all(owned.owned(), Some(conversation.id), &decider(&caller, &headers), &why)
-        .await?;
-    app.store.delete_conversation(owned.owned(), conversation.id).await?;
-    Ok(DONE)
+    conversations::delete(app, person, own, headers).await
 }
 
 /// List the messages of a conversation, oldest first

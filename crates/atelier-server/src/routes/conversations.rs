@@ -1,9 +1,10 @@
 //! The conversations of a tenant's user, and the code behind both families of routes to
 //! conversations.
 
+use super::DONE;
 use crate::{
     App,
-    access::{OwnConversation, TenantMember},
+    access::{OwnConversation, TenantMember, decider},
     auth::Person,
     body::{Json, OptionalJson},
     error::Result,
@@ -11,11 +12,15 @@ use crate::{
     query::{Page, PageQuery},
 };
 use atelier_core::{
-    Conversation, ConversationStatus, ProjectId, ProjectName, Tenant, TokenPlace, UserId,
-    WorkspaceKind, conversation::check_title,
+    Conversation, ConversationStatus, ProjectId, ProjectName, TaskFailure, TaskFailureCode, Tenant,
+    TokenPlace, UserId, WorkspaceKind, conversation::check_title,
 };
 use atelier_store::{ConversationChanges, Error as StoreError, Owned};
-use axum::{Json as Reply, extract::State, http::StatusCode};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -179,4 +184,25 @@ pub(super) async fn update(
     title.as_deref().map_or(Ok(()), check_title)?;
     let changes = ConversationChanges { title, status, workspace_enabled };
     Ok(Reply(app.store.update_conversation(own.owned.owned(), own.conversation.id, changes).await?))
+}
+
+/// Delete a conversation with its messages, plans, tasks and files
+///
+/// Tasks and tool calls that are not finished are cancelled first.
+#[utoipa::path(delete, path = "/api/tenants/{tenant}/conversations/{conversation}",
+    tag = "conversations",
+    params(TenantInPath, ConversationInPath), responses((status = 204, description = "Deleted")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Person(caller): Person,
+    OwnConversation { owned, conversation, .. }: OwnConversation,
+    headers: HeaderMap,
+) -> Result<StatusCode> {
+    let why =
+        TaskFailure::new(TaskFailureCode::ConversationDeleted, "the conversation was deleted");
+    app.bus
+        .stop_all(owned.owned(), Some(conversation.id), &decider(&caller, &headers), &why)
+        .await?;
+    app.store.delete_conversation(owned.owned(), conversation.id).await?;
+    Ok(DONE)
 }

@@ -11,9 +11,10 @@ use crate::{
     body::{Json, OptionalJson},
     error::{Error, Result},
     path::{ConversationInPath, FileInPath, TenantInPath},
+    query::Params,
 };
 use atelier_api::files::{SyncRequest, UploadedFiles, WorkspaceInfo};
-use atelier_core::{ConversationFile, FilePath, json};
+use atelier_core::{ConversationFile, FilePath, file::FileStatus, json};
 use atelier_files::SyncReport;
 use atelier_store::FileChanges;
 use axum::{
@@ -23,7 +24,7 @@ use axum::{
 };
 use serde::Deserialize;
 use std::time::Duration;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// The fields to change. Absent fields stay as they are.
 #[derive(Deserialize, ToSchema)]
@@ -38,15 +39,30 @@ pub(super) struct FileUpdate {
     is_presented: Option<bool>,
 }
 
+/// Which files to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FileFilter {
+    /// `deleted` lists the files that agents deleted and that can be restored.
+    status: Option<FileStatus>,
+}
+
 /// The most seconds that a sync waits for a run in the same folder.
 const MAX_WAIT: u8 = 30;
 
 /// Show a conversation's workspace and its files
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}", tag = "files",
-    params(TenantInPath, ConversationInPath),
+    params(TenantInPath, ConversationInPath, FileFilter),
     responses((status = 200, description = "The workspace and its files", body = WorkspaceInfo)))]
-pub(super) async fn info(own: OwnFiles) -> Result<Reply<WorkspaceInfo>> {
-    let files = own.workspace.list().await?;
+pub(super) async fn info(
+    own: OwnFiles,
+    Params(filter): Params<FileFilter>,
+) -> Result<Reply<WorkspaceInfo>> {
+    let files = match filter.status {
+        Some(FileStatus::Deleted) => own.workspace.deleted().await?,
+        Some(FileStatus::Active) | None => own.workspace.list().await?,
+    };
     Ok(Reply(WorkspaceInfo {
         conversation_id: own.conversation.id,
         workspace_enabled: own.conversation.workspace_enabled,

@@ -9,7 +9,7 @@ use crate::{
     path::ConversationInPath,
 };
 use atelier_core::TokenId;
-use atelier_store::Owned;
+use atelier_store::{Owned, OwnedConversation};
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -28,6 +28,13 @@ pub type McpHandler<Target> =
 /// A project, for the program that uses it.
 pub struct ProjectHost {
     pub owned: Owned,
+    /// The session of the program's `agent` token; `None` if the program has a person's token.
+    pub program: Option<TokenId>,
+}
+
+/// A conversation, for the program that uses it.
+pub struct ConversationHost {
+    pub owned: OwnedConversation,
     /// The session of the program's `agent` token; `None` if the program has a person's token.
     pub program: Option<TokenId>,
 }
@@ -52,7 +59,8 @@ pub(super) async fn conversation(
     request: Request,
 ) -> Result<Response, Error> {
     let owned = owned_conversation(&app, &caller, conversation).await?;
-    let response = (app.mcp_conversations)(owned, request).await;
+    let host = ConversationHost { owned, program: caller.program() };
+    let response = (app.mcp_conversations)(host, request).await;
     until_token_ends(response, app, caller)
 }
 

@@ -11,6 +11,7 @@ mod conversations;
 pub(crate) mod events;
 mod file_form;
 mod file_reading;
+mod file_runs;
 mod file_uploads;
 mod file_versions;
 mod files;
@@ -80,9 +81,12 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(clients::renew))
         .routes(routes!(clients::disconnect))
         .routes(routes!(conversations::create, conversations::list))
-        .routes(routes!(conversations::show, conversations::update))
+        .routes(routes!(conversations::show, conversations::update, conversations::delete))
         .routes(routes!(files::info))
         .routes(routes!(files::sync))
+        .routes(routes!(file_runs::begin))
+        .routes(routes!(file_runs::renew))
+        .routes(routes!(file_runs::end))
         .routes(routes!(file_reading::download, files::change, files::delete))
         .routes(routes!(file_reading::archive))
         .routes(routes!(file_versions::list))

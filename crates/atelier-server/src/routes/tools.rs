@@ -14,7 +14,7 @@ use atelier_api::tools::{
     Claim, OutcomeReport, PreviewFailed, PreviewReport, PreviewShown, ServerPolicy, ToolCallList,
 };
 use atelier_core::{
-    CallId, ConversationId, Role,
+    CallId, ConversationId, Role, WorkspaceKind,
     gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall},
     tools::ToolInfo,
 };
@@ -91,6 +91,7 @@ pub(super) async fn execute(
     let new = NewCall {
         id: CallId(Uuid::now_v7()),
         tool_name: request.tool_name,
+        workspace: WorkspaceKind::Client,
         tool_params: request.tool_params.into(),
         agent_id,
         session_id,

@@ -55,7 +55,7 @@ pub(crate) async fn write_calls(
         conn,
         calls,
         "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, \
-         requested_by, record) ",
+         requested_by, workspace, record) ",
         |row, (id, call)| {
             row.push_bind(id.0)
                 .push_bind(call.project_id.0)
@@ -64,6 +64,7 @@ pub(crate) async fn write_calls(
                 .push_bind(call.status.as_str())
                 .push_bind(call.deadline)
                 .push_bind(call.requested_by.map(|token| token.0))
+                .push_bind(call.workspace.as_str())
                 .push_bind(json(&call));
         },
         " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,

@@ -150,6 +150,20 @@ impl Store {
         Ok(queues.into_iter().collect())
     }
 
+    /// How many tasks wait, and how many agents are at work, in all projects of the database.
+    pub async fn work_figures(&self) -> Result<(i64, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (queued, agents): (i64, i64) = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT COUNT(CASE WHEN status = 'queued' THEN 1 END),
+                    COUNT(DISTINCT CASE WHEN status = 'running' AND queue <> project_id
+                                        THEN queue END)
+             FROM tasks WHERE status IN ('queued', 'running')"
+        )
+        .fetch_one(c)
+        .await)?;
+        Ok((queued, agents))
+    }
+
     /// Queues with waiting tasks, and how many wait.
     pub async fn waiting_queues(&self) -> Result<Vec<(Uuid, i64)>> {
         let mut conn = self.db.connect().await?;

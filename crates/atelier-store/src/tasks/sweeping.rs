@@ -86,6 +86,7 @@ impl Store {
                     .await?;
                     for (id,) in &old {
                         for table in [
+                            "DELETE FROM withheld_steps WHERE task_id = $1",
                             "DELETE FROM task_steps WHERE task_id = $1",
                             "DELETE FROM tasks WHERE id = $1",
                         ] {

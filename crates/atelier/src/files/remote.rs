@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use atelier_api::files::{
-    RestoreRequest, SyncRequest, Upload, UploadPart, UploadRequest, UploadedFiles, VersionList,
-    WorkspaceInfo,
+    BegunRun, RestoreRequest, RunLease, RunRequest, SyncRequest, Upload, UploadPart, UploadRequest,
+    UploadedFiles, VersionList, WorkspaceInfo,
 };
 use atelier_client::{ApiClient, Error};
-use atelier_core::{ConversationFile, FileId, FileVersion};
+use atelier_core::{ConversationFile, FileId, FileVersion, RunId};
 use futures::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use reqwest::{Body, Method, RequestBuilder, multipart};
@@ -206,6 +206,22 @@ impl Remote {
     ) -> Result<ConversationFile> {
         let request = self.request(Method::POST, &format!("/files/{}/restore", file.file_id));
         Ok(self.api.json(request.json(&RestoreRequest { version })).await?)
+    }
+
+    pub(super) async fn begin_run(&self, wait: u8, lease: u32) -> Result<BegunRun> {
+        let request = RunRequest { wait_seconds: wait, lease_seconds: lease };
+        Ok(self.api.json(self.request(Method::POST, "/runs").json(&request)).await?)
+    }
+
+    pub(super) async fn renew_run(&self, run: RunId, lease: u32) -> Result<()> {
+        let path = format!("/runs/{run}/renew");
+        let request = self.request(Method::POST, &path).json(&RunLease { lease_seconds: lease });
+        self.api.send(request).await?;
+        Ok(())
+    }
+
+    pub(super) async fn end_run(&self, run: RunId) -> Result<Value> {
+        Ok(self.api.json(self.request(Method::POST, &format!("/runs/{run}/end"))).await?)
     }
 
     pub(super) async fn sync(&self, wait: u8) -> Result<Value> {

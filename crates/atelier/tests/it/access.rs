@@ -44,7 +44,7 @@ impl Things {
             "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan"
             | "interaction" => Uuid::now_v7().to_string(),
             // `files.rs` tries ids of other users.
-            "conversation" | "file" | "upload" => Uuid::now_v7().to_string(),
+            "conversation" | "file" | "upload" | "run" => Uuid::now_v7().to_string(),
             // `sessions.rs` tries those that are somebody's.
             "sign_in" => Uuid::now_v7().to_string(),
             "number" => "1".into(),

@@ -198,7 +198,7 @@ async fn every_route_answers_with_and_without_trailing_slash(
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
             "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan"
-            | "conversation" | "file" | "upload" | "interaction" | "sign_in" => {
+            | "conversation" | "file" | "upload" | "run" | "interaction" | "sign_in" => {
                 Uuid::now_v7().to_string()
             }
             "tenant" => "default".to_owned(),

@@ -28,6 +28,7 @@ fn rules() -> GateRules {
     let seconds = TimeDelta::seconds;
     GateRules {
         policy: Arc::new(Policy::builtin().clone()),
+        own_files: Arc::new(Policy::builtin().for_own_files(Verdict::Low)),
         timeouts: GateTimeouts {
             medium: seconds(300),
             high: seconds(600),
@@ -105,6 +106,7 @@ fn request(tool: &str, params: Value) -> NewCall {
         id: CALL,
         tool_name: tool.into(),
         tool_params: params,
+        workspace: WorkspaceKind::Client,
         agent_id: Some(AGENT),
         session_id: Some(CONVERSATION),
         task_id: None,
@@ -940,3 +942,39 @@ proptest! {
 }
 
 mod classes;
+
+/// FS-17: the server itself runs calls on a conversation's own files, with or without a machine.
+/// The person is asked where the project wants it.
+#[test]
+fn own_files_need_no_machine_and_are_asked_about_where_the_project_wants_it() {
+    let server = ClientId(CONVERSATION.0);
+    let own = |new: NewCall| NewCall { workspace: WorkspaceKind::Conversation, ..new };
+    for context in [nobody(), unsandboxed()] {
+        let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
+        assert_eq!((call.status, call.client_id), (CallStatus::Dispatched, Some(server)));
+        let context = restricted(context, json!({"at_least": {"write_file": "medium"}}));
+        let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
+        assert_eq!((call.status, call.client_id), (CallStatus::Previewing, Some(server)));
+        let preview = CallPreview { base_checksum: None, diff: "+x".into() };
+        let input = GateInput::Preview { client: server, preview, rating: None };
+        let (call, _) = rules().decide(call, input, &context, FIRST).unwrap();
+        assert_eq!(call.status, CallStatus::PendingApproval);
+        let by = Decider { user: PERSON, via: None };
+        let approve = GateInput::Approve {
+            approval: call.approval_id.unwrap(),
+            by,
+            scope: GrantScope::Class,
+            include_high: false,
+        };
+        let (call, effects) = rules().decide(call, approve, &context, FIRST).unwrap();
+        assert_eq!((call.status, call.client_id), (CallStatus::Dispatched, Some(server)));
+        // The permission covers the next call on the conversation's files, and none on a machine.
+        let context = permitting(context, effects.grant.unwrap());
+        let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
+        assert_eq!(call.status, CallStatus::Dispatched);
+        let (call, _) = rules().begin(PROJECT, write(), &context, FIRST).unwrap();
+        assert_eq!(call.status, CallStatus::Previewing);
+    }
+    let (call, _) = rules().begin(PROJECT, own(command("ls")), &nobody(), FIRST).unwrap();
+    assert_eq!(call.status, CallStatus::Denied);
+}

@@ -362,3 +362,61 @@ async fn message_is_processed_even_if_its_sender_disconnects(
     })
     .await;
 }
+
+/// WS-10.1: the figures count the tasks of agents, and the agents that are at work.
+#[rstest]
+#[tokio::test]
+async fn figures_count_the_tasks_of_agents(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    limit_coder(&chat, 1).await;
+    for agent in ["coder", "coder", "coder", "writer"] {
+        chat.said("work", Some(agent)).await;
+    }
+    model.answering(2).await;
+    eventually("the metrics have it", async || {
+        let agents = server.metric("atelier_active_agents").await == 2.0;
+        (agents && server.metric("atelier_queued_tasks").await == 2.0).then_some(())
+    })
+    .await;
+    let report = chat.get("worker-space").await;
+    assert_eq!(json!([report["queued_tasks"], report["active_agents"]]), json!([2, 2]));
+}
+
+/// WS-10.2: a model that takes its time does not hang, and an agent's task that makes no progress
+/// beyond its own limit does.
+#[rstest]
+#[tokio::test]
+async fn only_a_task_without_progress_hangs(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.results().len() {
+        0 if asked.last("user").contains("wait") => Reply::silence(),
+        0 => Reply::call("write_file", json!({"path": "a.txt", "content": "x"})),
+        _ => Reply::text("done"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let builder = crate::build(backend).model(&model);
+    let server = builder.with("WORKER_SPACE__HUNG_AFTER", "500ms").start().await;
+    let chat = Chat::on_own_files(&server, "ann").await;
+    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    let patient = chat.said("wait for the model", Some("coder")).await;
+    model.answering(1).await;
+    // Somebody works in the conversation's folder, so the agent's write cannot begin.
+    let runs = format!("/api/tenants/default/workspace/{}/runs", chat.session);
+    let run = chat.desk.user.post(&runs, json!({})).await.expect(201);
+    let stuck = chat.said("write it", Some("writer")).await;
+    let task = |accepted: &Value| accepted["task_id"].as_str().unwrap().to_owned();
+    loop {
+        let alert = events.until("WORKER_SPACE_ALERT").await;
+        assert_eq!(alert.data["alert"], "hung_task");
+        // On a busy machine, other requests may hang as well.
+        let detail = alert.data["detail"].as_str().unwrap().to_owned();
+        assert!(!detail.contains(&task(&patient)), "the model may take its time: {detail}");
+        if detail.contains(&task(&stuck)) {
+            break;
+        }
+    }
+    let end = format!("{runs}/{}/end", run["run_id"].as_str().unwrap());
+    chat.desk.user.post(&end, json!(null)).await.expect(200);
+    chat.task_until(&stuck, "completed").await;
+}

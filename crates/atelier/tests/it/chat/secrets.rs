@@ -133,3 +133,31 @@ fn is_remembered(asked: &Value) -> bool {
     let searches = [json!([WORD]), json!([PASSWORD])];
     !searches.contains(&asked["input"])
 }
+
+/// In a conversation's own files nobody is asked about a file of secrets, and still nothing of it is
+/// remembered.
+#[rstest]
+#[tokio::test]
+async fn secrets_in_own_files_are_not_remembered(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Door::ReadFile, Door::Grep)] door: Door,
+) {
+    let model = ScriptedModel::start(script(door)).await;
+    let server = crate::build(backend).model(&model).start().await;
+    let chat = Chat::on_own_files(&server, "ann").await;
+    let path = format!("/api/tenants/default/workspace/{}", chat.session);
+    let content = format!("GREETING={WORD}\nDB_PASSWORD={PASSWORD}\n");
+    chat.desk.user.upload(&path, ".env", content).await.expect(201);
+    let accepted = chat.said("look at the settings file", Some("coder")).await;
+    let task = chat.task_until(&accepted, "completed").await;
+    assert!(model.seen()[1].results()[0].contains(WORD));
+    assert!(task["result"].as_str().unwrap().contains(PASSWORD));
+    let context = format!("{}/agents/coder/context", chat.desk.project);
+    let export = eventually("the task is remembered", async || {
+        let export = chat.desk.user.get(&format!("{context}/export")).await.expect(200);
+        let all = export["interactions"].as_array().unwrap();
+        all.iter().any(|one| one["interaction_type"] == "task_execution").then_some(export)
+    })
+    .await;
+    assert_no_secret("the export", &export.to_string());
+}

@@ -37,9 +37,10 @@ async fn sync_repairs_the_cache(
         assert_eq!((&report["fetched"], &report["unchanged"]), (&json!(3), &json!(0)));
     }
     assert_eq!(fs::read_to_string(desk.folder().join("c/d.txt")).unwrap(), "c/d.txt");
-    fs::write(desk.folder().join("a.txt"), "A.txt").unwrap();
+    // An outdated copy is replaced, a lost file fetched, and a copy too many removed.
+    fs::write(desk.folder().join("a.txt"), "b.txt").unwrap();
     fs::remove_file(desk.folder().join("b.txt")).unwrap();
-    fs::write(desk.folder().join("nobody's.txt"), "left over").unwrap();
+    fs::write(desk.folder().join("nobody's.txt"), "c/d.txt").unwrap();
     let report = desk.sync().await;
     assert_eq!((&report["fetched"], &report["removed"]), (&json!(2), &json!(1)));
     for name in ["a.txt", "b.txt", "c/d.txt"] {
@@ -54,6 +55,120 @@ async fn sync_repairs_the_cache(
             .iter()
             .all(|file| file["version"] == 1 && file["source"] == "user_upload")
     );
+}
+
+/// FS-03 FS-18: what somebody changes in the folder outside a run is not lost at the next sync. It
+/// becomes a version, or a copy beside a version that is newer.
+#[rstest]
+#[tokio::test]
+async fn changes_outside_a_run_become_versions(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::new(backend, objects).await;
+    for name in ["changed.txt", "both.txt", "kept.txt"] {
+        desk.upload(name, "one").await;
+    }
+    desk.sync().await;
+    fs::write(desk.folder().join("changed.txt"), "outside").unwrap();
+    fs::write(desk.folder().join("new.txt"), "created outside").unwrap();
+    fs::write(desk.folder().join("both.txt"), "outside, too").unwrap();
+    desk.upload("both.txt", "uploaded").await;
+    let report = desk.sync().await;
+    assert_eq!(
+        json!([report["created"], report["modified"], report["conflicts"]]),
+        json!([
+            ["new.txt"],
+            ["changed.txt"],
+            [{"path": "both.txt", "kept_as": "both.agent-copy.txt"}]
+        ]),
+        "{report}"
+    );
+    let files = desk.info().await["files"].clone();
+    let found: Vec<Value> = files
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| json!([file["file_path"], file["version"], file["source"]]))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            json!(["both.agent-copy.txt", 1, "ai_created"]),
+            json!(["both.txt", 2, "user_upload"]),
+            json!(["changed.txt", 2, "ai_modified"]),
+            json!(["kept.txt", 1, "user_upload"]),
+            json!(["new.txt", 1, "ai_created"]),
+        ]
+    );
+    for (name, content) in [
+        ("both.txt", "uploaded"),
+        ("both.agent-copy.txt", "outside, too"),
+        ("new.txt", "created outside"),
+    ] {
+        assert_eq!(fs::read_to_string(desk.folder().join(name)).unwrap(), content);
+    }
+    let report = desk.sync().await;
+    assert_eq!((&report["unchanged"], &report["fetched"]), (&json!(5), &json!(0)));
+}
+
+/// FS-03 FS-05 FS-18: a program outside the server begins a run, works in the folder and ends the
+/// run. Nobody else works there meanwhile.
+#[rstest]
+#[tokio::test]
+async fn outside_program_works_in_a_run(#[values(Sqlite, Postgres)] backend: Backend) {
+    let desk = Desk::new(backend, Disk).await;
+    for name in ["a.txt", "b.txt"] {
+        desk.upload(name, "one").await;
+    }
+    let runs = format!("{}/runs", desk.path);
+    let run = desk.ann.post(&runs, json!({"lease_seconds": 60})).await.expect(201);
+    let folder = std::path::PathBuf::from(run["workspace_path"].as_str().unwrap());
+    assert_eq!((&folder, &run["lease_seconds"]), (&desk.folder(), &json!(60)));
+    assert_eq!(
+        desk.ann.post(&runs, json!({})).await.problem(),
+        (409, "conversation_locked"),
+        "one run at a time"
+    );
+    fs::write(folder.join("a.txt"), "two").unwrap();
+    fs::write(folder.join("made.txt"), "made").unwrap();
+    fs::remove_file(folder.join("b.txt")).unwrap();
+    let this = format!("{runs}/{}", run["run_id"].as_str().unwrap());
+    desk.ann.post(&format!("{this}/renew"), json!({"lease_seconds": 120})).await.expect(204);
+    let report = desk.ann.post(&format!("{this}/end"), json!(null)).await.expect(200);
+    assert_eq!(
+        json!([report["created"], report["modified"], report["deleted"]]),
+        json!([["made.txt"], ["a.txt"], ["b.txt"]])
+    );
+    assert_eq!(
+        desk.ann.post(&format!("{this}/end"), json!(null)).await.problem(),
+        (404, "not_found")
+    );
+    let files = desk.info().await["files"].clone();
+    let found: Vec<Value> = files
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| json!([file["file_path"], file["version"], file["source"]]))
+        .collect();
+    assert_eq!(found, [json!(["a.txt", 2, "ai_modified"]), json!(["made.txt", 1, "ai_created"])]);
+    // A run that nobody ends is ended by the server, and its changes are stored.
+    let run = desk.ann.post(&runs, json!({"lease_seconds": 1})).await.expect(201);
+    fs::write(folder.join("late.txt"), "late").unwrap();
+    eventually("the server ends the run", async || {
+        let files = desk.info().await["files"].clone();
+        files.as_array().unwrap().iter().any(|file| file["file_path"] == "late.txt").then_some(())
+    })
+    .await;
+    let this = format!("{runs}/{}", run["run_id"].as_str().unwrap());
+    eventually("the run is gone", async || {
+        let ended = desk.ann.post(&format!("{this}/end"), json!(null)).await;
+        (ended.problem() == (404, "not_found")).then_some(())
+    })
+    .await;
+    for bad in [json!({"lease_seconds": 0}), json!({"wait_seconds": 31})] {
+        assert_eq!(desk.ann.post(&runs, bad).await.problem(), (422, "invalid_request"));
+    }
 }
 
 /// Objects of a deletion that could not be finished are removed by the next attempt.

@@ -3,12 +3,12 @@
 //! The machine that runs the call makes it again and compares. So there are two forms, and each
 //! depends on the call and the file alone: line by line and, if that takes too long, as one block.
 
+use crate::{Described, Kind, Preview, Tools};
 use atelier_core::{
     digest::{CallDigest, PreviewDigest},
     gate::CallPreview,
     policy::{Access, call::ToolCall},
 };
-use atelier_executor::{Described, Kind, Preview, Tools};
 use similar::TextDiff;
 use std::time::{Duration, Instant};
 
@@ -29,16 +29,13 @@ enum Form {
 }
 
 /// What a call would change on this machine; `None` for tools without a preview.
-pub(crate) fn preview(
-    tools: &Tools<'_>,
-    call: &ToolCall,
-) -> atelier_executor::Result<Option<CallPreview>> {
+pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<CallPreview>> {
     Ok(tools.preview(call)?.map(|preview| shown(call, preview, Form::Lines(PATIENCE))))
 }
 
 /// Whether this machine would show what was shown. The form does not matter: both tell the whole
 /// change.
-pub(crate) fn is_shown(
+pub fn is_shown(
     tools: &Tools<'_>,
     call: &ToolCall,
     digest: CallDigest,
