@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import uuid
 
 import schemathesis
 
@@ -35,3 +36,7 @@ class Tokens:
     def set(self, case, data, context):
         case.headers = case.headers or {}
         case.headers["Authorization"] = f"Bearer {data}"
+        # A key that was used for another request is refused, and short keys repeat by chance.
+        key = case.headers.get("Idempotency-Key")
+        if isinstance(key, str) and 0 < len(key) < 200 and key.isascii() and key.isprintable() and " " not in key:
+            case.headers["Idempotency-Key"] = key + uuid.uuid4().hex

@@ -6,6 +6,7 @@ export type Route =
   | { page: "projects"; dialog: "new" | null }
   | { page: "project"; project: string; dialog: ProjectDialog }
   | { page: "chat"; project: string; session: string | null; agent: string | null }
+  | { page: "changes"; project: string; conversation: string | null }
   | { page: "files"; project: string; conversation: string | null }
   | { page: "memory"; project: string; agent: string | null }
   | { page: "decisions"; project: string }
@@ -39,6 +40,7 @@ function parseProject(project: string, rest: string[]): Route {
     return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
   if (more.length > 0) return { page: "not_found" };
   if (!part) return { page: "project", project, dialog: null };
+  if (part === "changes") return { page: "changes", project, conversation: thing ?? null };
   if (part === "files") return { page: "files", project, conversation: thing ?? null };
   if (part === "memory") return { page: "memory", project, agent: thing ?? null };
   if (part === "settings" && !thing)
@@ -86,6 +88,8 @@ export const link = {
   chat: (project: string, session: string) => `#/projects/${project}/chat/${session}`,
   newChat: (project: string, agent?: string) =>
     `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
+  changes: (project: string, conversation: string) =>
+    `#/projects/${project}/changes/${conversation}`,
   files: (project: string, conversation: string) => `#/projects/${project}/files/${conversation}`,
   memory: (project: string, agent: string) => `#/projects/${project}/memory/${agent}`,
   newAgent: (project: string) => `#/projects/${project}/agents/new`,

@@ -116,6 +116,16 @@ try {
   await picture(tab, "activity");
   await tab.close();
 
+  const basket = await project.conversation("Rename total to sum in all files");
+  const script = "sed -i s/total/sum/g src/cart.ts README.md; echo 'The sum.' >> README.md";
+  const ran = await project.call("shell", { script }, { session_id: basket.id });
+  await project.waitForStatus(ran, "completed");
+  const changes = await browser.open(owner, `#/projects/${project.id}/changes/${basket.id}`);
+  await changes.page.getByRole("button", { name: /cart\.ts/ }).click();
+  await changes.page.locator(".diff .hl-keyword").first().waitFor();
+  await picture(changes, "changes");
+  await changes.close();
+
   const chat = await browser.open(owner, `#/projects/${project.id}/chat/new`);
   const message =
     "read README.md and list src and then write CHANGES.md: Vouchers: the total takes a discount.";

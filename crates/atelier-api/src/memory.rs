@@ -5,7 +5,7 @@ use atelier_core::{
     memory::CollectionState,
 };
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -153,8 +153,17 @@ pub struct ContextFile {
     #[serde(default)]
     pub export_date: Option<DateTime<Utc>>,
     pub interactions: Vec<NewInteraction>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
     pub total_interactions: Option<u64>,
+}
+
+/// Reads a whole number, also in the form `7.0`, which is the same number in JSON.
+fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Option::<f64>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(number) if number >= 0.0 && number.fract() == 0.0 => Ok(Some(number as u64)),
+        Some(number) => Err(D::Error::custom(format!("{number} is not a whole number"))),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

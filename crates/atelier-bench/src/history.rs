@@ -11,7 +11,7 @@ use atelier_core::{
     policy::{Policy, call::ToolCall},
 };
 use atelier_executor::{
-    Approval, Cancel, Functions, Options, Runner, RunnerOptions, Tools, Workspace,
+    Approval, Cancel, Functions, Options, Origin, Runner, RunnerOptions, Tools, Workspace,
 };
 use serde_json::json;
 use std::{
@@ -50,6 +50,8 @@ pub(crate) fn measure(rounds: usize, report: &mut Report) -> Result<()> {
         policy: Policy::builtin(),
         roots: &roots,
         functions: Functions::builtin(),
+        layers: None,
+        origin: Origin::local(),
     };
     let gated = |args: &[&str]| -> Result<f64> {
         let params = json!({ "command": "git", "args": args });

@@ -3,7 +3,8 @@
 
 use crate::{local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules};
 use atelier_api::tools::ServerPolicy;
-use atelier_core::visible::visible;
+use atelier_core::{policy::verdict::Verdict, tools::layered::SHELL, visible::visible};
+use serde_json::json;
 
 pub(crate) fn banner(
     local: &LocalWorkspace,
@@ -33,11 +34,24 @@ pub(crate) fn banner(
         "Toolchains",
         &if folders.is_empty() { "none found".to_owned() } else { folders.join(", ") },
     );
+    row("Shell", &shell(local));
     row("Approvals", approvals);
     for note in notes {
         row("Rules", note);
     }
     text
+}
+
+/// Whether scripts run in a layer here, as far as this machine and the server say.
+fn shell(local: &LocalWorkspace) -> String {
+    let judged = local.judge(SHELL.name, json!({ "script": "true" }));
+    match judged.verdict {
+        Verdict::Low => "scripts run in a layer without a question; landing is asked about".into(),
+        Verdict::Medium | Verdict::High => {
+            format!("scripts are asked about, and run in a layer: {}", judged.reason)
+        }
+        Verdict::Deny => judged.reason,
+    }
 }
 
 /// Notes about rules beyond the built-in ones, and about credentials that commands may use.

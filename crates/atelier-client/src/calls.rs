@@ -11,7 +11,7 @@ use crate::{
     screen::{Screen, summary},
 };
 use atelier_core::{
-    CallId, FailureCode,
+    CallId, ConversationId, FailureCode,
     gate::{CallStatus, GatedCall, ToolOutcome},
     policy::{call::ToolCall, verdict::Verdict},
     tools::{ToolDef, ToolTable},
@@ -107,6 +107,17 @@ impl Client {
     pub(crate) fn cancel(&self, id: CallId) {
         let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         active.iter().filter(|((tool, _), _)| *tool == id).for_each(|(_, cancel)| cancel.cancel());
+    }
+
+    /// Removes the layer of a deleted conversation in the background.
+    pub(crate) fn end_layer(self: &Arc<Self>, session: ConversationId) {
+        let client = self.clone();
+        self.tasks.spawn_blocking(move || {
+            if let Err(error) = client.local.end_layer(&session.to_string()) {
+                let words = format!("the layer of conversation {session} stays: {error}");
+                client.screen.line(&words);
+            }
+        });
     }
 
     pub(crate) fn cancel_all(&self) {
@@ -212,7 +223,10 @@ impl Client {
 
     async fn check(self: &Arc<Self>, call: &DispatchedCall) -> Result<ToolCall, ToolOutcome> {
         let (client, call) = (self.clone(), call.clone());
-        let checking = tokio::task::spawn_blocking(move || call.check(&client.local, client.up_to));
+        let checking = tokio::task::spawn_blocking(move || {
+            let origin = call.origin(client.machine.client);
+            call.check(&client.local, &origin, client.up_to)
+        });
         checking.await.unwrap_or_else(|_| {
             Err(ToolOutcome::failed(FailureCode::Internal, "the check of the call failed"))
         })
@@ -274,7 +288,10 @@ impl Client {
                 FailureCode::Cancelled,
                 "the call was cancelled before it started",
             ),
-            false => self.local.tools().execute(checked, &call.approval(), cancel),
+            false => {
+                let origin = call.origin(self.machine.client);
+                self.local.tools_for(&origin).execute(checked, &call.approval(), cancel)
+            }
         };
         self.journal.record(call.key(), CallStage::Result { result: outcome.clone() }, changes)?;
         let text = outcome_text(&outcome);

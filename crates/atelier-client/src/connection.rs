@@ -6,7 +6,7 @@ use crate::{
     banner,
     calls::{Client, MAX_FILE_CALLS},
     cards::{CardEvent, OpenCards, expires_soon},
-    dispatched_call::DispatchedCall,
+    dispatched_call::{DispatchedCall, origin},
     error::{Error, Result},
     journal::Journal,
     keyboard,
@@ -281,7 +281,9 @@ impl Connection {
         for call in client.machine.project.calls(CallStatus::Previewing).await? {
             if call.client_id == Some(client.machine.client) {
                 let params = self.full_params(call.tool_id, call.tool_params).await?;
-                client.preview(call.tool_id, call.tool_name, params);
+                let origin =
+                    origin(client.machine.client, call.tool_id, call.session_id, call.task_id);
+                client.preview(origin, call.tool_name, params);
             }
         }
         if self.cards.is_some() {
@@ -329,10 +331,17 @@ impl Connection {
         match event {
             Event::ClientDisconnected { .. } => return self.report_active_machine().await,
             Event::ProjectDeleted {} => return Err(Error::ProjectDeleted),
-            Event::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params }
-                if client_id == client.machine.client =>
-            {
-                client.preview(tool_id, tool_name, self.full_params(tool_id, tool_params).await?);
+            Event::ConversationDeleted { session_id } => client.end_layer(session_id),
+            Event::ToolPreviewRequest {
+                tool_id,
+                client_id,
+                tool_name,
+                tool_params,
+                session_id,
+                task_id,
+            } if client_id == client.machine.client => {
+                let origin = origin(client_id, tool_id, session_id, task_id);
+                client.preview(origin, tool_name, self.full_params(tool_id, tool_params).await?);
             }
             Event::ToolExecutionSignal {
                 tool_id,
@@ -340,6 +349,8 @@ impl Connection {
                 attempt,
                 tool_name,
                 tool_params,
+                session_id,
+                task_id,
                 digest,
                 risk_level,
                 class,
@@ -352,6 +363,8 @@ impl Connection {
                 attempt,
                 tool_name,
                 tool_params: self.full_params(tool_id, tool_params).await?,
+                session_id,
+                task_id,
                 digest,
                 risk_level,
                 class,

@@ -2,7 +2,7 @@
 
 use crate::{journal::Key, local_workspace::LocalWorkspace};
 use atelier_core::{
-    CallId, FailureCode,
+    CallId, ClientId, ConversationId, FailureCode, TaskId,
     digest::{CallDigest, PreviewDigest},
     gate::{GatedCall, ToolOutcome},
     policy::{
@@ -11,7 +11,7 @@ use atelier_core::{
         verdict::{Judgement, Verdict},
     },
 };
-use atelier_executor::{Approval, Expect, shown};
+use atelier_executor::{Approval, Expect, Origin, Tools, shown};
 use serde_json::Value;
 
 /// A dispatched call, and what was approved.
@@ -21,6 +21,8 @@ pub(crate) struct DispatchedCall {
     pub(crate) attempt: u32,
     pub(crate) tool_name: String,
     pub(crate) tool_params: Value,
+    pub(crate) session_id: Option<ConversationId>,
+    pub(crate) task_id: Option<TaskId>,
     pub(crate) digest: Option<CallDigest>,
     pub(crate) risk_level: Verdict,
     /// Everything that was known about the call when it was approved. Older servers do not tell.
@@ -41,6 +43,8 @@ impl From<GatedCall> for DispatchedCall {
             attempt: call.attempt,
             tool_name: call.tool_name,
             tool_params: call.tool_params,
+            session_id: call.session_id,
+            task_id: call.task_id,
             digest: call.digest,
             risk_level: call.risk_level,
             class: call.class,
@@ -64,10 +68,17 @@ impl DispatchedCall {
         Approval { up_to: self.risk_level, class: self.class.clone(), expect }
     }
 
+    /// Where the call comes from. Calls outside a conversation share the layer of this machine's
+    /// connection.
+    pub(crate) fn origin(&self, client: ClientId) -> Origin {
+        origin(client, self.tool_id, self.session_id, self.task_id)
+    }
+
     /// Judges the call again on this machine, where links in paths can be resolved.
     pub(crate) fn check(
         &self,
         local: &LocalWorkspace,
+        origin: &Origin,
         up_to: Verdict,
     ) -> Result<ToolCall, ToolOutcome> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
@@ -78,7 +89,7 @@ impl DispatchedCall {
                 "the call is not the one that was approved",
             ));
         }
-        let judgement = local.tools().judge(&call);
+        let judgement = local.tools_for(origin).judge(&call);
         if judgement.verdict == Verdict::Deny || judgement.verdict > self.risk_level {
             return Err(local.refused(&call, judgement));
         }
@@ -103,7 +114,7 @@ impl DispatchedCall {
                 "The call needs network access, which the approval did not mention.".to_owned();
             return Err(ToolOutcome::refused(&Judgement { reason, ..judgement }));
         }
-        self.check_preview(local, &call, digest)?;
+        self.check_preview(&local.tools_for(origin), &call, digest)?;
         Ok(call)
     }
 
@@ -111,12 +122,12 @@ impl DispatchedCall {
     /// changed, or if somebody showed something else than the call would do.
     fn check_preview(
         &self,
-        local: &LocalWorkspace,
+        tools: &Tools<'_>,
         call: &ToolCall,
         digest: CallDigest,
     ) -> Result<(), ToolOutcome> {
         let Some(seen) = self.preview_digest else { return Ok(()) };
-        match shown::is_shown(&local.tools(), call, digest, seen) {
+        match shown::is_shown(tools, call, digest, seen) {
             true => Ok(()),
             false => Err(ToolOutcome::failed(
                 FailureCode::Stale,
@@ -124,6 +135,17 @@ impl DispatchedCall {
             )),
         }
     }
+}
+
+/// The origin of a call of a project.
+pub(crate) fn origin(
+    client: ClientId,
+    tool_id: CallId,
+    session_id: Option<ConversationId>,
+    task_id: Option<TaskId>,
+) -> Origin {
+    let layer = session_id.map_or_else(|| client.to_string(), |session| session.to_string());
+    Origin { layer, tool_id: Some(tool_id), task_id, session_id }
 }
 
 /// Checks the highest risk that the owner of this machine allows.
@@ -156,6 +178,8 @@ mod tests {
             attempt: 1,
             tool_name: tool.to_owned(),
             tool_params: params,
+            session_id: None,
+            task_id: None,
             risk_level,
             class: CallClass::default(),
             base_checksum: None,
@@ -163,7 +187,7 @@ mod tests {
             network: true,
         };
         let code = |signal: &DispatchedCall, up_to| {
-            let refusal = signal.check(&local, up_to).err()?;
+            let refusal = signal.check(&local, Origin::local(), up_to).err()?;
             refusal.failure.and_then(|failure| failure.code.known())
         };
         let run = |command: &str, args: &[&str]| json!({"command": command, "args": args});

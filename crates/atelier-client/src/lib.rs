@@ -30,7 +30,7 @@ mod state;
 mod token;
 
 pub use api_client::ApiClient;
-pub use atelier_executor::run_for_person;
+pub use atelier_executor::{Origin, detect_isolation, detect_layers, run_for_person};
 pub use chat::{ChatOptions, chat};
 pub use connection::{Options, connect};
 pub use credentials::{Credentials, server_address};

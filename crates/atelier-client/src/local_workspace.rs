@@ -15,8 +15,8 @@ use atelier_core::{
     },
 };
 use atelier_executor::{
-    Approval, Cancel, Functions, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools,
-    Workspace,
+    Approval, Cancel, Functions, GitIdentity, LayerOptions, Layers, Options, Origin, Runner,
+    RunnerOptions, Toolchains, Tools, Workspace,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -29,6 +29,7 @@ pub struct LocalWorkspace {
     workspace: Workspace,
     runner: Runner,
     roots: Roots,
+    layers: Layers,
     policy: Cow<'static, Policy>,
     /// The path as the user wrote it, made absolute.
     display_path: String,
@@ -39,7 +40,9 @@ pub struct LocalWorkspace {
 impl LocalWorkspace {
     /// Opens a workspace with the built-in rules, for the person at the keyboard.
     pub fn open(root: &Path) -> Result<Self> {
-        Self::with(root, Cow::Borrowed(Policy::builtin()), GitIdentity::default(), Vec::new())
+        let policy = Cow::Borrowed(Policy::builtin());
+        // Jobs of the person at the keyboard outlive the command that starts them.
+        Self::with(root, policy, GitIdentity::default(), Vec::new(), true)
     }
 
     /// Opens a workspace for agents. The server's own rules apply as far as the owner of this
@@ -57,7 +60,10 @@ impl LocalWorkspace {
         let known = accepted.commands();
         let unaccepted = server.commands().into_iter().filter(|name| !known.contains(name));
         let unaccepted = unaccepted.map(str::to_owned).collect();
-        Ok(Self { unaccepted, ..Self::with(root, policy, rules.git_identity(), environment)? })
+        Ok(Self {
+            unaccepted,
+            ..Self::with(root, policy, rules.git_identity(), environment, false)?
+        })
     }
 
     fn with(
@@ -65,6 +71,7 @@ impl LocalWorkspace {
         policy: Cow<'static, Policy>,
         git: GitIdentity,
         environment: Vec<(String, String)>,
+        detached: bool,
     ) -> Result<Self> {
         let unusable = |source| Error::Workspace { path: root.to_owned(), source };
         let workspace = Workspace::open(root, Options::default()).map_err(unusable)?;
@@ -79,12 +86,35 @@ impl LocalWorkspace {
             environment,
         };
         let runner = Runner::new(&workspace, options).map_err(unusable)?;
-        Ok(Self { workspace, runner, roots, policy, display_path, unaccepted: Vec::new() })
+        let options = LayerOptions { detached, ..LayerOptions::default() };
+        let layers = Layers::open(&layers_state(workspace.root())?, &workspace, options)
+            .map_err(unusable)?;
+        let unaccepted = Vec::new();
+        Ok(Self { workspace, runner, roots, layers, policy, display_path, unaccepted })
     }
 
+    /// The tools for calls of the person at the keyboard.
     pub fn tools(&self) -> Tools<'_> {
+        self.tools_for(Origin::local())
+    }
+
+    /// The tools for calls that come from here. The origin decides which layer they use.
+    pub(crate) fn tools_for<'a>(&'a self, origin: &'a Origin) -> Tools<'a> {
         let Self { workspace, runner, roots, policy, .. } = self;
-        Tools { workspace, runner: Some(runner), policy, roots, functions: Functions::builtin() }
+        Tools {
+            workspace,
+            runner: Some(runner),
+            policy,
+            roots,
+            functions: Functions::builtin(),
+            layers: Some(&self.layers),
+            origin,
+        }
+    }
+
+    /// Removes the layer of a conversation that is gone, and ends its jobs. What has landed stays.
+    pub(crate) fn end_layer(&self, key: &str) -> atelier_executor::Result<()> {
+        self.layers.end(key)
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -131,12 +161,17 @@ impl LocalWorkspace {
 
     /// Runs a call for the person at the keyboard: everything below DENY is allowed.
     pub fn run(&self, tool: &str, params: Value) -> ToolOutcome {
+        self.run_in(Origin::local(), tool, params)
+    }
+
+    /// Runs a call for the person at the keyboard, in the layer of this origin.
+    pub fn run_in(&self, origin: &Origin, tool: &str, params: Value) -> ToolOutcome {
         let call = match self.parse(tool, params) {
             Ok(call) => call,
             Err(refusal) => return refusal,
         };
         match Cancel::new() {
-            Ok(cancel) => self.tools().execute(&call, &Approval::full(), &cancel),
+            Ok(cancel) => self.tools_for(origin).execute(&call, &Approval::full(), &cancel),
             Err(error) => ToolOutcome::failed(FailureCode::IoError, error.to_string()),
         }
     }
@@ -147,6 +182,14 @@ impl LocalWorkspace {
 fn commands_state(root: &Path) -> Result<PathBuf> {
     let caches = dirs::cache_dir().ok_or(Error::NoHome)?;
     Ok(caches.join("atelier/workspaces").join(short_hash(&[root.as_os_str().as_encoded_bytes()])))
+}
+
+/// The folder for layers and for what is kept to undo changes. It is no cache: it holds work that
+/// has not landed yet.
+fn layers_state(root: &Path) -> Result<PathBuf> {
+    let state = dirs::state_dir().or_else(dirs::data_local_dir).ok_or(Error::NoHome)?;
+    let name = short_hash(&[root.as_os_str().as_encoded_bytes()]);
+    Ok(state.join("atelier/workspaces").join(name))
 }
 
 /// A short name for a folder, from values of any length.

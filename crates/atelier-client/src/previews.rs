@@ -7,13 +7,14 @@ use atelier_core::{
     gate::{CallFailure, CallPreview, CallRating, ToolOutcome},
     policy::verdict::Verdict,
 };
-use atelier_executor::shown;
+use atelier_executor::{Origin, shown};
 use serde_json::Value;
 use std::sync::Arc;
 
 impl Client {
     /// Computes a preview in the background and sends it.
-    pub(crate) fn preview(self: &Arc<Self>, id: CallId, tool: String, params: Value) {
+    pub(crate) fn preview(self: &Arc<Self>, origin: Origin, tool: String, params: Value) {
+        let Some(id) = origin.tool_id else { return };
         let client = self.clone();
         self.tasks.spawn(async move {
             let slot = tokio::select! {
@@ -22,7 +23,8 @@ impl Client {
             };
             let computing = {
                 let (client, tool, params) = (client.clone(), tool.clone(), params.clone());
-                tokio::task::spawn_blocking(move || client.compute_preview(&tool, params)).await
+                tokio::task::spawn_blocking(move || client.compute_preview(&origin, &tool, params))
+                    .await
             };
             drop(slot);
             let preview = computing.unwrap_or_else(|_| {
@@ -63,19 +65,25 @@ impl Client {
         }
     }
 
-    fn compute_preview(&self, tool: &str, params: Value) -> Result<PreviewShown, CallFailure> {
+    fn compute_preview(
+        &self,
+        origin: &Origin,
+        tool: &str,
+        params: Value,
+    ) -> Result<PreviewShown, CallFailure> {
         let refused = |result: ToolOutcome| match result.failure {
             Some(failure) => CallFailure::new(failure.code, failure.detail),
             None => CallFailure::new(FailureCode::Internal, "refused without a reason"),
         };
         let call = self.local.parse(tool, params).map_err(refused)?;
         // Nobody should be asked about a call that this machine will refuse.
-        let judgement = self.local.tools().judge(&call);
+        let tools = self.local.tools_for(origin);
+        let judgement = tools.judge(&call);
         if judgement.verdict == Verdict::Deny {
             return Err(refused(ToolOutcome::refused(&judgement)));
         }
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
-        let preview = shown::preview(&self.local.tools(), &call);
+        let preview = shown::preview(&tools, &call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
         let CallPreview { base_checksum, diff } = preview
             .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;

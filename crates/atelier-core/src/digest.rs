@@ -80,7 +80,11 @@ impl CanonicalForm {
                 self.number(Some(words.len() as u64));
                 words.iter().fold(self, |form, word| form.text(word))
             }
-            (Kind::Number { .. } | Kind::Timeout, Arg::Absent) => self.number(None),
+            (_, Arg::Paths(paths)) => {
+                self.number(Some(paths.len() as u64));
+                paths.iter().fold(self, |form, path| form.text(path.as_str()))
+            }
+            (Kind::Number { .. } | Kind::Timeout(_), Arg::Absent) => self.number(None),
             (_, Arg::Absent) => self.maybe(None),
         };
     }

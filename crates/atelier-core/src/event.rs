@@ -95,6 +95,11 @@ pub enum Event {
         tool_name: String,
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
+        /// The conversation of the call, whose layer the machine uses.
+        #[serde(default)]
+        session_id: Option<ConversationId>,
+        #[serde(default)]
+        task_id: Option<TaskId>,
     },
     /// A tool call waits for its owner's approval.
     ToolApprovalRequest {
@@ -133,6 +138,11 @@ pub enum Event {
         tool_name: String,
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
+        /// The conversation of the call, whose layer the machine uses.
+        #[serde(default)]
+        session_id: Option<ConversationId>,
+        #[serde(default)]
+        task_id: Option<TaskId>,
         digest: Option<CallDigest>,
         /// The risk that was approved. The client runs nothing that it rates higher.
         risk_level: Verdict,

@@ -13,6 +13,7 @@ mod config;
 mod examples;
 mod files;
 pub mod git;
+pub mod layered;
 pub mod limits;
 pub mod own_files;
 pub mod pattern;
@@ -23,7 +24,7 @@ pub use command::{
     PathUse,
     table::{CommandData, RuleError, RuleFile},
 };
-pub use config::{Extension, RestrictionSource, Restrictions};
+pub use config::{Extension, RestrictionSource, Restrictions, ShellMode};
 pub use files::{Access, FileClass};
 
 use crate::{
@@ -105,7 +106,7 @@ impl Policy {
             .iter()
             .map(|text| toml::from_str(text).map_err(fault))
             .collect::<Result<_, _>>()?;
-        let classes = classes.class.into_iter().map(FileClass::as_builtin).collect();
+        let classes = classes.class.into_iter().map(FileClass::into_builtin).collect();
         Policy::of(classes, sources, Limits::default())
     }
 
@@ -221,16 +222,18 @@ impl Policy {
 
     /// Judges a call by its text.
     pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
+        if self.own_files && (call.tool.runs_commands() || call.tool.is_layered()) {
+            return own_files::no_commands();
+        }
         if let Some(command) = call.command() {
-            return match self.own_files {
-                true => own_files::no_commands(),
-                false => self.judge_command(command, roots),
-            };
+            return self.judge_command(command, roots);
         }
         let verdict = match call.tool.rating {
             // Deleting a conversation's own file is a change like any other: restoring undoes it.
             Rating::Always(_) if self.own_files && !call.tool.only_reads() => self.change_verdict,
             Rating::Always(verdict) => verdict,
+            Rating::Shell => return self.judge_shell(call),
+            Rating::Landing => Verdict::Medium,
             Rating::Change | Rating::Command => self.change_verdict,
         };
         let mut judgement = Judgement::new(verdict, call.name(), call.tool.reason);
@@ -286,7 +289,7 @@ impl Policy {
         let reason = match self.refused.get(command) {
             Some(why) => format!("Command not allowed: {why}"),
             None if has_arguments(command) => {
-                "Command not allowed: `command` is the program alone; its arguments go into `args`."
+                "Command not allowed: it is not one simple command, and there is no shell here."
                     .to_owned()
             }
             None if command.contains(['/', '\\']) => {
@@ -297,6 +300,11 @@ impl Policy {
         };
         let rule =
             if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
+        // What has no rule can still be tried where it changes nothing.
+        let reason = match self.shell_is_off() {
+            true => reason,
+            false => format!("{reason} The `shell` tool runs any command in a layer."),
+        };
         Judgement::denied(FailureCode::CommandNotAllowed, rule, reason)
     }
 

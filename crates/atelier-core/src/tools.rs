@@ -8,13 +8,14 @@
 pub mod builtin;
 mod card;
 mod info;
+pub mod layered;
 mod param;
 pub(crate) mod parse;
 mod schema;
 
 pub use card::{CardRow, fill, quoted};
 pub use info::ToolInfo;
-pub use param::{Choice, Kind, Param, Presence, TextLimit};
+pub use param::{Choice, Kind, Param, Presence, TextLimit, TimeLimit};
 pub use schema::{Output, OutputKind};
 
 use crate::policy::{Access, verdict::Verdict};
@@ -58,6 +59,12 @@ pub enum Effect {
     Changes,
     /// Starts a program, which may do anything that the sandbox allows.
     Runs,
+    /// Reads the layer of a conversation.
+    ReadsLayer,
+    /// Changes the layer of a conversation, and nothing else.
+    ChangesLayer,
+    /// Puts changes of a layer into the workspace, or takes them back.
+    Lands,
 }
 
 /// How a call is rated before the rules about files are looked at.
@@ -68,6 +75,10 @@ pub enum Rating {
     Change,
     /// By the rules about commands.
     Command,
+    /// By where the script may connect, and by whether the shell is free.
+    Shell,
+    /// By the files that it would change, which only the machine knows.
+    Landing,
 }
 
 /// Where a call comes from. Agents go through the gate; MCP hosts of a workspace use it directly.
@@ -98,17 +109,23 @@ impl ToolDef {
     pub fn usual_verdict(&self) -> Verdict {
         match self.rating {
             Rating::Always(verdict) => verdict,
-            Rating::Change | Rating::Command => Verdict::Medium,
+            Rating::Shell => Verdict::Low,
+            Rating::Change | Rating::Command | Rating::Landing => Verdict::Medium,
         }
     }
 
     pub fn runs_commands(&self) -> bool {
-        self.rating == Rating::Command
+        matches!(self.rating, Rating::Command | Rating::Shell)
     }
 
-    /// Whether the tool changes nothing.
+    /// Whether the tool works on the layer of a conversation.
+    pub fn is_layered(&self) -> bool {
+        matches!(self.effect, Effect::ReadsLayer | Effect::ChangesLayer | Effect::Lands)
+    }
+
+    /// Whether the tool only reads.
     pub fn only_reads(&self) -> bool {
-        self.effect == Effect::Reads
+        matches!(self.effect, Effect::Reads | Effect::ReadsLayer)
     }
 
     /// Whether the tool opens regular files, so that pipes and devices have to be refused.

@@ -13,7 +13,7 @@ use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_executor::{
     Access, Approval, Cancel, CommandSpec, Expect, Functions, Glob, GrepSpec, Listing, Mending,
-    Options, Part, Runner, RunnerOptions, Tools, Workspace,
+    Options, Origin, Part, Runner, RunnerOptions, Tools, Workspace,
 };
 
 const FILES: usize = 100_000;
@@ -101,6 +101,8 @@ fn main() {
         policy: Policy::builtin(),
         roots: &roots,
         functions: Functions::builtin(),
+        layers: None,
+        origin: Origin::local(),
     };
     let pwd = ToolCall::parse(
         "execute_command",

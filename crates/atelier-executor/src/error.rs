@@ -63,8 +63,23 @@ pub enum Error {
     ProgramInWorkspace { program: String },
     #[error("Argument contains a NUL byte")]
     NulArgument,
-    #[error("Sandbox could not be set up ({stage})")]
+    #[error("Sandbox could not be set up ({stage}: {source})")]
     Sandbox { stage: &'static str, source: io::Error },
+    #[error("This workspace has no layers, so that scripts cannot be tried here")]
+    NoLayers,
+    /// The kernel, or a rule of the machine, does not allow the mounts of a layer.
+    #[error(
+        "This machine does not allow layers ({stage}: {source}). `atelier doctor` says what to do."
+    )]
+    LayerRefused { stage: &'static str, source: io::Error },
+    /// The layer and the workspace have both changed the file.
+    #[error(
+        "{path} was changed in the layer and in the workspace. Read the workspace's version with \
+         read_file, discard the layer's version, and make the change again."
+    )]
+    ChangedInBoth { path: String },
+    #[error("Jobs are running in the layer. Stop them with job_stop first.")]
+    JobsRunning,
     #[error("Cancelled")]
     Cancelled,
     #[error("Could not {action} {path}: {source}")]
@@ -91,15 +106,19 @@ impl Error {
             Self::Binary { .. } => FailureCode::BinaryFile,
             Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
             Self::Stale { .. } => FailureCode::Stale,
-            Self::Conflict { .. } => FailureCode::Conflict,
+            Self::Conflict { .. } | Self::ChangedInBoth { .. } | Self::JobsRunning => {
+                FailureCode::Conflict
+            }
             Self::EditMismatch { .. } => FailureCode::EditMismatch,
             Self::EditEmpty => FailureCode::EditEmpty,
             Self::Pattern { .. } => FailureCode::PatternNotAllowed,
             Self::Call(error) => error.code(),
             Self::NameTooLong { .. } => FailureCode::NameTooLong,
             Self::CommandNotFound { .. } => FailureCode::CommandNotFound,
-            Self::ProgramInWorkspace { .. } | Self::NulArgument => FailureCode::CommandNotAllowed,
-            Self::Sandbox { .. } => FailureCode::SandboxFailed,
+            Self::ProgramInWorkspace { .. } | Self::NulArgument | Self::NoLayers => {
+                FailureCode::CommandNotAllowed
+            }
+            Self::Sandbox { .. } | Self::LayerRefused { .. } => FailureCode::SandboxFailed,
             Self::Cancelled => FailureCode::Cancelled,
             Self::Io { .. } => FailureCode::IoError,
         }

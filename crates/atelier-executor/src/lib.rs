@@ -6,11 +6,13 @@
 mod beneath;
 mod cancel;
 mod described;
+mod door;
 mod entries;
 mod error;
 mod glob;
 mod grep;
 mod ignored;
+mod layer;
 mod links;
 mod process;
 mod read;
@@ -30,13 +32,14 @@ pub use error::{Error, Result};
 pub use glob::Glob;
 pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::{IGNORE_FILE, IgnoreRules};
+pub use layer::{LayerOptions, Layers, detect_layers};
 pub use process::{
     Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains,
     detect_isolation, run_for_person,
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
-pub use tools::{Approval, Function, Functions, Preview, Run, Tools};
+pub use tools::{Approval, Function, Functions, Origin, Preview, Run, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};

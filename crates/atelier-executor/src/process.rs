@@ -18,6 +18,8 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod run;
 mod runner;
+#[cfg_attr(not(target_os = "linux"), path = "process/no_scripts.rs")]
+mod script;
 mod temporary;
 mod toolchain;
 
@@ -33,8 +35,14 @@ pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures, folder};
 pub(crate) use git_queries::{GitAnswer, SETTINGS};
 pub use isolation::detect_isolation;
-pub(crate) use known::{History, KnownRepository, SecretRules};
+pub(crate) use known::{FolderLook, FolderStamp, History, KnownRepository, SecretRules};
+pub(crate) use output::{Kept, texts};
 pub use runner::{Runner, RunnerOptions};
+pub(crate) use script::{
+    Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
+    stop_script, wait_for_holder, wait_for_script,
+};
+pub(crate) use temporary::open_up;
 pub use toolchain::Toolchains;
 
 /// What a command may do to the workspace.

@@ -63,6 +63,7 @@ fn shown(call: &ToolCall, preview: Preview, form: Form) -> CallPreview {
                 path.as_str()
             )
         }
+        (Preview::Landing { diff, .. }, ..) => diff.clone(),
         (Preview::Write { .. }, _, Some(path)) => unified(path.as_str(), &preview, form),
         _ => String::new(),
     };

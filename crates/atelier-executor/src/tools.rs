@@ -8,6 +8,7 @@ mod functions;
 mod history;
 mod judge;
 mod kind;
+mod layered;
 mod new_repositories;
 mod patches;
 mod path_restrictions;
@@ -24,9 +25,11 @@ use atelier_core::policy::verdict::{Judgement, Verdict};
 
 pub use functions::{Function, Functions, Run};
 pub use judge::Preview;
+pub use layered::Origin;
 
 use crate::cancel::Cancel;
 use crate::error::Result;
+use crate::layer::Layers;
 use crate::process::Runner;
 use crate::workspace::Workspace;
 use crate::write::{Edit, Expect};
@@ -43,6 +46,10 @@ pub struct Tools<'a> {
     pub roots: &'a Roots,
     /// The functions that run the tools.
     pub functions: &'a Functions,
+    /// The layers of the workspace. Without them, no script runs.
+    pub layers: Option<&'a Layers>,
+    /// Where the call comes from.
+    pub origin: &'a Origin,
 }
 
 /// What was approved.
@@ -86,19 +93,22 @@ impl Tools<'_> {
         if !approval.allows(judgement) {
             return ToolOutcome::refused(judgement);
         }
-        self.run(call, judged, &approval.expect, cancel)
-            .unwrap_or_else(|error| ToolOutcome::from(&error))
+        self.run(call, judged, approval, cancel).unwrap_or_else(|error| ToolOutcome::from(&error))
     }
 
     fn run(
         &self,
         call: &ToolCall,
         judged: Judged,
-        expect: &Expect,
+        approval: &Approval,
         cancel: &Cancel,
     ) -> Result<ToolOutcome> {
         match self.functions.get(call.name()) {
-            Some(function) => function(&Run { tools: self, call, judged, expect, cancel }),
+            Some(function) => {
+                let expect = &approval.expect;
+                let run = Run { tools: self, call, judged, expect, cancel, approval };
+                self.keeping(call, || function(&run))
+            }
             None => {
                 let words = format!("{} cannot be run here", call.name());
                 Ok(ToolOutcome::failed(FailureCode::UnknownTool, words))

@@ -11,8 +11,7 @@ use crate::served::Settings;
 /// The tools of a workspace with these settings.
 pub(crate) fn workspace_tools(settings: &Settings) -> Vec<Tool> {
     let offered = settings.table().mcp().filter(|(tool, form)| {
-        (settings.extra_tools || !form.extra)
-            && (!settings.read_only || tool.effect == Effect::Reads)
+        (settings.extra_tools || !form.extra) && (!settings.read_only || tool.only_reads())
     });
     let listed = offered.map(|(tool, form)| {
         let schema = tool.schema(Surface::Mcp, &settings.root_name, &Limits::default());
@@ -36,10 +35,10 @@ fn annotated(mut listed: Tool, tool: &ToolDef) -> Tool {
     listed.title = Some(tool.title.to_owned());
     listed.annotations = Some(
         ToolAnnotations::with_title(tool.title)
-            .read_only(tool.effect == Effect::Reads)
-            .destructive(matches!(tool.effect, Effect::Replaces | Effect::Changes | Effect::Runs))
-            .idempotent(!matches!(tool.effect, Effect::Changes | Effect::Runs))
-            .open_world(tool.effect == Effect::Runs),
+            .read_only(tool.only_reads())
+            .destructive(!tool.only_reads() && tool.effect != Effect::Adds)
+            .idempotent(tool.only_reads() || matches!(tool.effect, Effect::Adds | Effect::Replaces))
+            .open_world(tool.runs_commands()),
     );
     listed
 }

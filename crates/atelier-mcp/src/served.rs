@@ -10,7 +10,7 @@ use atelier_core::policy::limits::Limits;
 use atelier_core::policy::verdict::Verdict;
 use atelier_core::policy::{Access, Policy};
 use atelier_core::tools::{Surface, ToolTable};
-use atelier_executor::{Cancel, Error, Functions, Options, Tools, Workspace};
+use atelier_executor::{Cancel, Error, Functions, Options, Origin, Tools, Workspace};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -109,6 +109,8 @@ impl ServedWorkspace {
             policy: self.policy(),
             roots: &self.0.roots,
             functions: self.0.settings.functions.as_ref().unwrap_or_else(|| Functions::builtin()),
+            layers: None,
+            origin: Origin::local(),
         }
     }
 

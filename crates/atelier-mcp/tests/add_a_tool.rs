@@ -14,7 +14,9 @@ use atelier_core::policy::{Access, Policy};
 use atelier_core::tools::{
     CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, ToolDef, ToolTable,
 };
-use atelier_executor::{Approval, Cancel, Error, Functions, Options, Part, Run, Tools, Workspace};
+use atelier_executor::{
+    Approval, Cancel, Error, Functions, Options, Origin, Part, Run, Tools, Workspace,
+};
 use atelier_mcp::hosts::AllowedHosts;
 use atelier_mcp::{ServedWorkspace, Settings, WorkspaceServer, http};
 use serde_json::{Value, json};
@@ -130,6 +132,8 @@ fn a_defined_tool_runs_with_its_function() {
         policy: &policy,
         roots: &roots,
         functions,
+        layers: None,
+        origin: Origin::local(),
     };
     let call = |params: Value| policy.judge_request("count_lines", params, &roots).0.unwrap();
     let run =

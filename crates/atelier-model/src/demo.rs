@@ -62,32 +62,35 @@ impl Demo {
             return (paragraphs.join("\n\n"), Vec::new());
         }
         let intents = intent::intents(message);
+        let steps: Vec<_> = intents
+            .iter()
+            .flat_map(|intent| {
+                intent.calls().into_iter().map(|call| (first_line(&intent.words), call))
+            })
+            .collect();
         let failed = results.iter().any(|result| result.is_error);
-        if let Some(next) = intents.get(results.len())
+        if let Some((_, (tool, arguments))) = steps.get(results.len())
             && !failed
         {
-            if request.tools.iter().any(|tool| tool.name == next.tool) {
+            if request.tools.iter().any(|offered| offered.name == *tool) {
                 let call = CallRequest {
                     id: format!("demo_{}", results.len() + 1),
-                    name: next.tool.to_owned(),
-                    arguments: next.arguments.to_string(),
+                    name: (*tool).to_owned(),
+                    arguments: arguments.to_string(),
                 };
                 return (String::new(), vec![call]);
             }
-            paragraphs.push(language.no_tool(next.tool));
+            paragraphs.push(language.no_tool(tool));
         }
         if intents.is_empty() {
             paragraphs.push(language.help().to_owned());
         }
         paragraphs.extend(
-            intents
-                .iter()
-                .zip(results)
-                .map(|(intent, result)| language.outcome(first_line(&intent.words), result)),
+            steps.iter().zip(results).map(|((words, _), result)| language.outcome(words, result)),
         );
         if failed {
-            let left = intents.iter().skip(results.len());
-            paragraphs.extend(left.map(|intent| language.not_started(first_line(&intent.words))));
+            let left = steps.iter().skip(results.len());
+            paragraphs.extend(left.map(|(words, _)| language.not_started(words)));
         }
         (paragraphs.join("\n\n"), Vec::new())
     }

@@ -121,7 +121,7 @@ impl NodeHealth {
                     ..FULL => {
                         Part::new("disk", Status::Degraded, "disk full: files are not cached")
                     }
-                    ..LITTLE => Part::new(
+                    FULL..LITTLE => Part::new(
                         "disk",
                         Status::Degraded,
                         format!("little space is left: {megabytes} MB"),

@@ -11,7 +11,7 @@ use atelier_core::{
     policy::{Policy, own_files::explain_refusal},
     tools::{ToolDef, ToolTable},
 };
-use atelier_executor::{Approval, Cancel, Functions, Options, Tools, Workspace};
+use atelier_executor::{Approval, Cancel, Functions, Options, Origin, Tools, Workspace};
 use atelier_files::{ConversationWorkspace, Error, Files, Run};
 use atelier_store::OwnedConversation;
 use serde::Deserialize;
@@ -256,6 +256,8 @@ impl OwnFolder {
             policy: &self.policy,
             roots: &roots,
             functions: Functions::builtin(),
+            layers: None,
+            origin: Origin::local(),
         }))
     }
 }

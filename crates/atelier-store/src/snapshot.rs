@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// How many servers use this database now.
-    pub async fn live_nodes(settings: &Settings) -> Result<i64> {
+    pub async fn nodes_using(settings: &Settings) -> Result<i64> {
         let db = Db::open(settings).await?;
         let mut conn = db.connect().await?;
         let now = crate::rows::database_time(&mut conn).await?;

@@ -335,7 +335,7 @@ pub(crate) async fn refuse_if_in_use(config: &Config) -> Result<Option<std::fs::
     if matches!(Store::examine(&config.store()).await?, atelier_store::Schema::Missing) {
         return Ok(None);
     }
-    let nodes = Store::live_nodes(&config.store()).await?;
+    let nodes = Store::nodes_using(&config.store()).await?;
     ensure!(nodes == 0, "{nodes} servers use this database: stop them first");
     Ok(None)
 }

@@ -2,7 +2,9 @@
 
 use crate::config::{Config, Flags};
 use anyhow::Result;
-use atelier_client::ApiClient;
+use atelier_client::{ApiClient, detect_isolation, detect_layers};
+use atelier_core::isolation::{NetworkIsolation, ProcessIsolation};
+use atelier_core::policy::ShellMode;
 use atelier_files::Files;
 use atelier_model::{ModelError, Models, TenantKeys};
 use atelier_server::{Listening, LocalKey};
@@ -75,7 +77,61 @@ async fn examine(config: &Config) -> Vec<Finding> {
     if let Some(endpoint) = &config.telemetry.otlp_endpoint {
         findings.push(Finding { what: "traces", outcome: collector(endpoint).await });
     }
+    findings.push(Finding { what: "sandbox", outcome: Ok(sandbox()) });
     findings
+}
+
+/// What this machine can enforce for commands and scripts, one line each. A machine that lacks
+/// something can still be a server, so it is no defect.
+fn sandbox() -> String {
+    let found = detect_isolation();
+    let mut lines = vec!["what commands and scripts on this machine are limited by".to_owned()];
+    let mut line = |has: bool, what: &str, remedy: &str| {
+        lines.push(match has {
+            true => format!("    ✓ {what}"),
+            false => format!("    – {what}: missing. {remedy}"),
+        });
+    };
+    let spaces = "Allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 or, on Ubuntu, \
+                  install the AppArmor profile of docs/shell.md.";
+    line(found.landlock > 0, "Landlock (files)", "It needs Linux 5.13 with Landlock enabled.");
+    line(found.mounts, "mount namespace (read-only system, hidden secrets)", spaces);
+    line(
+        found.network == NetworkIsolation::NamespaceAndSeccomp,
+        "network namespace and seccomp (no network)",
+        spaces,
+    );
+    line(
+        found.processes == ProcessIsolation::PidNamespace,
+        "pid namespace (processes end with their command)",
+        spaces,
+    );
+    line(found.process_limit.is_some(), "limit of processes", "It needs Linux 6.14 for root.");
+    let layers = detect_layers();
+    let why = layers.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    line(
+        layers.is_ok(),
+        "layers for the shell (overlay mount)",
+        &format!("{why} It needs Linux 5.11 and user namespaces."),
+    );
+    lines.push(
+        "    – memory and processor time are limited for each process. To limit the whole, start \
+         atelier with: systemd-run --user --scope -p MemoryMax=8G -p CPUQuota=200%"
+            .to_owned(),
+    );
+    let mode = match layers {
+        Ok(()) => ShellMode::of(&found),
+        Err(_) => ShellMode::Off,
+    };
+    lines.push(format!(
+        "    shell: {}",
+        match mode {
+            ShellMode::Free => "scripts run in a layer without a question",
+            ShellMode::Ask => "every script needs approval",
+            ShellMode::Off => "off",
+        }
+    ));
+    lines.join("\n")
 }
 
 fn writable(folder: &Path) -> bool {

@@ -8,6 +8,7 @@ mod connect;
 mod doctor;
 mod entrance;
 mod files;
+mod layers;
 mod login;
 mod logout;
 mod mcp;
@@ -58,6 +59,14 @@ enum Command {
     Check(check::Args),
     /// Run one tool call in a folder, with rules and sandbox, and print its result
     Tool(tool::Args),
+    /// List what scripts have changed in a layer over a folder
+    Changes(layers::ChangesArgs),
+    /// Put changes of a layer into the folder
+    Land(layers::PathsArgs),
+    /// Throw changes of a layer away
+    Discard(layers::PathsArgs),
+    /// Bring files back as they were before a change
+    Undo(layers::UndoArgs),
     /// List, upload and download the files of a conversation
     Files(files::Args),
     /// Serve a folder to MCP hosts, on standard input or over HTTP
@@ -93,6 +102,10 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
+        Command::Changes(args) => layers::changes(&args),
+        Command::Land(args) => layers::land(&args),
+        Command::Discard(args) => layers::discard(&args),
+        Command::Undo(args) => layers::undo(&args),
         Command::Files(args) => files::run(args),
         Command::Mcp(args) => mcp::run(*args),
         Command::Memory(args) => memory::run(&args),

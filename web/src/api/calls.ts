@@ -97,6 +97,17 @@ export const endSession = (project: string) =>
 export const waiting = () => request("GET", "/my/approvals");
 export const toolCall = (project: string, tool: string) =>
   request("GET", "/my/projects/{project}/tools/{tool}", { path: { project, tool } });
+/** Requests a tool call for a conversation, as the user. */
+export const requestCall = (
+  project: string,
+  session_id: string,
+  tool_name: string,
+  tool_params: Record<string, unknown>,
+) =>
+  request("POST", "/my/projects/{project}/tools/execute", {
+    path: { project },
+    body: { tool_name, tool_params, session_id },
+  });
 export const toolCalls = (project: string, limit: number, offset: number) =>
   request("GET", "/my/projects/{project}/tools", {
     path: { project },

@@ -33,6 +33,9 @@ export class Unreachable extends Error {
   }
 }
 
+/** A tool call that failed, with the reason as people read it. */
+export class CallFailed extends Error {}
+
 function isBody(body: unknown): body is Body {
   return (
     typeof body === "object" &&

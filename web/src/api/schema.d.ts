@@ -33,7 +33,11 @@ export interface paths {
         get: operations["conversations_show"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete a conversation with its messages, plans, tasks and files
+         * @description Tasks and tool calls that are not finished are cancelled first.
+         */
+        delete: operations["conversations_delete"];
         options?: never;
         head?: never;
         /** Rename or archive a conversation, or switch its workspace on or off */
@@ -240,6 +244,61 @@ export interface paths {
         get: operations["files_version"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/workspace/{conversation}/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin a run: sync the conversation's folder on the server, to work in it
+         * @description The program works in `workspace_path`, on the server's machine, and ends the run. Other runs
+         *     wait. A run that is neither renewed nor ended in time is ended by the server.
+         */
+        post: operations["files_begin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/workspace/{conversation}/runs/{run}/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a run: what changed in the folder becomes versions of the agent */
+        post: operations["files_end"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/workspace/{conversation}/runs/{run}/renew": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give a run more time */
+        post: operations["files_renew"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1009,6 +1068,9 @@ export interface paths {
          * Send a message to one agent, or to the project, which plans which agents do what
          * @description Answers immediately with 202. With `Prefer: wait=60`, the request waits up to 60 seconds for
          *     the agent's answer and returns it.
+         *
+         *     With an `Idempotency-Key`, the message can be sent again within a day after its answer was lost:
+         *     the same key and body get the same answer, and nothing is done twice.
          */
         post: operations["chat_send_message"];
         delete?: never;
@@ -1338,6 +1400,9 @@ export interface paths {
          * Request a tool call
          * @description Answers immediately with the current state of the call. With `Prefer: wait=30`, the answer comes
          *     when the call is settled, or after that many seconds (at most `server.request_timeout`).
+         *
+         *     With an `Idempotency-Key`, the request can be sent again within a day after its answer was lost:
+         *     the same key and body get the same call, as it is by then.
          */
         post: operations["tools_execute"];
         delete?: never;
@@ -1493,7 +1558,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Check whether the database answers */
+        /**
+         * Check whether this node may take requests
+         * @description It may while it is healthy or degraded: without the object store or the memory index, most
+         *     requests still succeed.
+         */
         get: operations["operations_ready"];
         put?: never;
         post?: never;
@@ -2594,6 +2663,19 @@ export interface components {
             /** @description The tool's answer: `success`, its own fields, and on failure `error` and `code`. */
             result: components["schemas"]["ToolOutcome"];
         };
+        /** @description A run that a program has begun. */
+        OutsideRun: {
+            /**
+             * Format: int64
+             * @description How many seconds the run lasts unless it is renewed. Then the server ends it.
+             */
+            lease_seconds: number;
+            run_id: components["schemas"]["RunId"];
+            /** @description What the sync before the run did. */
+            sync: components["schemas"]["SyncReport"];
+            /** @description The folder on the server's machine that the program works in. */
+            workspace_path: string;
+        };
         /** @description One part that a health report is about, such as the store. */
         Part: {
             name: string;
@@ -2772,7 +2854,7 @@ export interface components {
          * @description Which kind of problem it is. Codes are stable: programs decide by them.
          * @enum {string}
          */
-        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
+        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "idempotency_key_reused" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long" | "disk_full";
         /** @description What a user works on, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
@@ -2961,6 +3043,35 @@ export interface components {
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
+        /**
+         * Format: uuid
+         * @description One run of a program outside the server in a conversation's folder.
+         */
+        RunId: string;
+        /** @description How long a run lasts. */
+        RunLease: {
+            /**
+             * Format: int32
+             * @description How many seconds the run lasts from now, unless it is renewed.
+             * @default 600
+             */
+            lease_seconds: number;
+        };
+        /** @description How a program begins a run in a conversation's folder. */
+        RunRequest: {
+            /**
+             * Format: int32
+             * @description How many seconds the run lasts unless it is renewed.
+             * @default 600
+             */
+            lease_seconds: number;
+            /**
+             * Format: int32
+             * @description How many seconds to wait for another run in the conversation's folder to end.
+             * @default 0
+             */
+            wait_seconds: number;
+        };
         /** @description The scores that a search result's total score is made of. */
         ScoreParts: {
             /**
@@ -3434,6 +3545,8 @@ export interface components {
             tool_id: components["schemas"]["CallId"];
             tool_name: string;
             tool_params: Record<string, unknown>;
+            /** @description Where the call acts: on a machine, or on the own files of its conversation. */
+            workspace?: components["schemas"]["WorkspaceKind"];
         };
         ToolCallList: {
             tools: components["schemas"]["ToolCall"][];
@@ -3478,6 +3591,8 @@ export interface components {
             project_id: components["schemas"]["ProjectId"];
             /** @description The risk that was approved. The client runs nothing that it rates higher. */
             risk_level: components["schemas"]["Verdict"];
+            session_id?: components["schemas"]["ConversationId"] | null;
+            task_id?: components["schemas"]["TaskId"] | null;
             /** Format: int32 */
             timeout?: number | null;
             tool_id: components["schemas"]["CallId"];
@@ -3528,6 +3643,8 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             project_id: components["schemas"]["ProjectId"];
+            session_id?: components["schemas"]["ConversationId"] | null;
+            task_id?: components["schemas"]["TaskId"] | null;
             tool_id: components["schemas"]["CallId"];
             tool_name: string;
             tool_params: Record<string, unknown>;
@@ -3690,6 +3807,8 @@ export interface components {
         };
         /** @description A worker space as its owner sees it. */
         WorkerSpace: {
+            /** @description Agents of the project that are at work on a task. */
+            active_agents: number;
             active_tasks: number;
             agent_cache: components["schemas"]["CacheReport"];
             /** Format: date-time */
@@ -3699,8 +3818,14 @@ export interface components {
             idle_seconds: number;
             /** Format: uuid */
             project_id: string;
+            /**
+             * Format: int64
+             * @description Tasks of the project's agents that wait in their queues.
+             */
             queued_tasks: number;
             user_prefix: string;
+            /** @description Requests that wait for a free slot. */
+            waiting_requests: number;
         };
         /** @description The worker space has a problem that an operator should know about. */
         WorkerSpaceAlertEvent: {
@@ -4035,6 +4160,101 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Conversation"];
                 };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    conversations_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a tenant. */
+                tenant: string;
+                /** @description The id of a conversation. */
+                conversation: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description The token is missing, expired, revoked or not valid */
             401: {
@@ -4673,7 +4893,10 @@ export interface operations {
     };
     files_info: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `deleted` lists the files that agents deleted and that can be restored. */
+                status?: components["schemas"]["FileStatus"];
+            };
             header?: never;
             path: {
                 /** @description The name of a tenant. */
@@ -4732,6 +4955,15 @@ export interface operations {
             };
             /** @description The worker space was reset while the request ran */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5975,6 +6207,379 @@ export interface operations {
             };
             /** @description The range begins after the end of the file */
             416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    files_begin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a tenant. */
+                tenant: string;
+                /** @description The id of a conversation. */
+                conversation: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RunRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description The run */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutsideRun"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The workspace is switched off */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description conversation_locked: another run is working in the folder */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    files_end: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a tenant. */
+                tenant: string;
+                /** @description The id of a conversation. */
+                conversation: string;
+                /** @description The id of a run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the run changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SyncReport"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    files_renew: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a tenant. */
+                tenant: string;
+                /** @description The id of a conversation. */
+                conversation: string;
+                /** @description The id of a run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RunLease"] | null;
+            };
+        };
+        responses: {
+            /** @description The run lasts longer */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11516,6 +12121,8 @@ export interface operations {
             query?: never;
             header?: {
                 Prefer?: string | null;
+                /** @description A key of your choice, new for each new request */
+                "Idempotency-Key"?: string;
             };
             path: {
                 /** @description The id of a project. */
@@ -11621,7 +12228,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is missing, unknown or out of range; `detail` names it */
+            /** @description The body is not valid, or the key was used for another request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -13581,6 +14188,8 @@ export interface operations {
             query?: never;
             header?: {
                 Prefer?: string | null;
+                /** @description A key of your choice, new for each new request */
+                "Idempotency-Key"?: string;
             };
             path: {
                 /** @description The id of a project. */
@@ -13675,7 +14284,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is missing, unknown or out of range; `detail` names it */
+            /** @description The body is not valid, or the key was used for another request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -14610,7 +15219,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The server is ready */
+            /** @description The node may take requests */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -14637,7 +15246,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A part does not answer; the body says which */
+            /** @description A part is unhealthy; the body says which and why */
             503: {
                 headers: {
                     [name: string]: unknown;

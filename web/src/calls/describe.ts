@@ -9,6 +9,11 @@ function text(params: object, name: string): string | null {
   return typeof value === "string" ? value : null;
 }
 
+function list(params: object, name: string): string | null {
+  const value = (params as Record<string, unknown>)[name];
+  return Array.isArray(value) ? value.map(String).join(", ") : null;
+}
+
 interface Tool {
   name: string;
   runs_commands: boolean;
@@ -34,6 +39,11 @@ export function toolOfRule(rule: string): string {
 /** The file or folder that a call acts on. */
 export function pathOf({ tool_params }: Asked): string | null {
   return text(tool_params, "path") ?? text(tool_params, "source");
+}
+
+/** The script that a call runs in a shell. */
+export function scriptOf({ tool_params }: Asked): string | null {
+  return text(tool_params, "script");
 }
 
 /** The program and its arguments, as the machine executes them without a shell. */
@@ -64,8 +74,14 @@ export function summary(call: Asked): string {
   const tool = BY_NAME.get(call.tool_name);
   // Newer servers may have tools that this page does not know.
   if (!tool) return pathOf(call) ?? text(call.tool_params, "query") ?? "";
+  const script = scriptOf(call);
+  if (script !== null) {
+    const [first = "", ...more] = script.trim().split("\n");
+    return more.length > 0 ? `${first} …` : first;
+  }
   if (tool.runs_commands) return argvOf(call).map(firstLine).join(" ");
-  const value = (name: string) => text(call.tool_params, name) ?? tool.defaults[name] ?? "";
+  const value = (name: string) =>
+    text(call.tool_params, name) ?? list(call.tool_params, name) ?? tool.defaults[name] ?? "";
   return tool.summary.replace(/\{(\w+)\}/g, (_, name: string) => value(name)).trim();
 }
 
@@ -90,7 +106,9 @@ type Classified = Pick<ToolCall, "tool_name" | "rule" | "class">;
 
 /** The calls that a permission for this call's class would cover. */
 export function describeClass(call: Classified): string {
-  const also = (call.class?.findings ?? []).filter((finding) => finding !== call.rule);
+  const also = (call.class?.findings ?? []).filter(
+    (finding) => finding !== call.rule && !/ (\*|\S+\/\*\*)$/.test(finding),
+  );
   const to = destinationsOf(call);
   let words = describeRule(call);
   if (also.length > 0) words += t("class.also", { findings: also.join(", ") });
@@ -106,12 +124,17 @@ export function destinationsOf(call: Pick<ToolCall, "class">): string[] {
   return (call.class?.destinations ?? []).filter((place) => place !== AS_CONFIGURED);
 }
 
-function describeRule({ tool_name, rule }: Classified): string {
+function describeRule({ tool_name, rule, ...call }: Classified): string {
+  const folders = (call.class?.findings ?? [])
+    .map((finding) => finding.split(" ")[1] ?? "")
+    .filter((about) => about === "*" || about.endsWith("/**"));
+  if (folders.length > 0)
+    return t("class.folders", { tool: toolName(tool_name), folders: folders.join(", ") });
   const file = /\bfile\.(\w+)$/.exec(rule)?.[1];
   const key = `class.file.${file ?? ""}`;
   if (isKey(key))
     return t("class.files", { tool: toolName(tool_name), kind: t(key as "class.file.script") });
-  if (runsCommands(tool_name))
+  if (tool_name === "execute_command")
     return t("class.command", {
       command: rule.replace(/^execute_command\s*/, "").replaceAll(".", " "),
     });

@@ -1,17 +1,20 @@
-import type { WorkFile } from "../api/files";
+/** A file by its path from the root. */
+interface Placed {
+  file_path: string;
+}
 
-export interface Row {
+export interface Row<F extends Placed> {
   /** Path of the file or folder; a folder's path ends with a slash. */
   path: string;
   name: string;
   depth: number;
-  file: WorkFile | null;
+  file: F | null;
 }
 
 /** The rows of a file tree: folders before files, without the contents of closed folders. */
-export function rows(files: readonly WorkFile[], closed: ReadonlySet<string>): Row[] {
+export function rows<F extends Placed>(files: readonly F[], closed: ReadonlySet<string>): Row<F>[] {
   const sorted = [...files].sort((a, b) => compare(a.file_path.split("/"), b.file_path.split("/")));
-  const found: Row[] = [];
+  const found: Row<F>[] = [];
   const seen = new Set<string>();
   for (const file of sorted) {
     const parts = file.file_path.split("/");

@@ -22,11 +22,16 @@ export const NUMBERS = [
   { kind: "number", group: "limits", name: "max_cost", min: 0, fraction: true },
 ] as const satisfies NumberField[];
 
+/** Whether scripts run without a question, after a question, or not at all. */
+export const SHELL_MODES = ["free", "ask", "off"] as const;
+
 export interface Draft {
   model: string;
   /** The number fields by `group.name`; `null` if a field is empty. */
   numbers: Record<string, number | null>;
   no_network: boolean;
+  /** Whether scripts may run in a layer; empty if the project does not say. */
+  shell: "" | (typeof SHELL_MODES)[number];
   /** Denied tools and commands, one per line. */
   deny: string;
 }
@@ -35,7 +40,7 @@ const KNOWN = {
   "": ["policy", "planner", "limits"],
   "planner": ["model", "max_tasks", "budget", "approve_above"],
   "limits": ["max_steps", "max_tokens", "max_cost", "max_seconds"],
-  "policy": ["deny", "at_least", "no_network"],
+  "policy": ["deny", "at_least", "no_network", "shell"],
 } as const;
 
 function group(settings: Settings, name: string): Settings {
@@ -47,7 +52,7 @@ function group(settings: Settings, name: string): Settings {
 
 export function draftOf(settings: Settings): Draft {
   const { model } = group(settings, "planner");
-  const { no_network, deny } = group(settings, "policy");
+  const { no_network, deny, shell } = group(settings, "policy");
   return {
     model: typeof model === "string" ? model : "",
     numbers: Object.fromEntries(
@@ -57,6 +62,7 @@ export function draftOf(settings: Settings): Draft {
       }),
     ),
     no_network: no_network === true,
+    shell: SHELL_MODES.find((mode) => mode === shell) ?? "",
     deny: Array.isArray(deny) ? deny.join("\n") : "",
   };
 }
@@ -77,6 +83,7 @@ export function withDraft(settings: Settings, draft: Draft): Settings {
   const lines = deny.filter(Boolean);
   set("policy", "deny", lines.length > 0 ? lines : null);
   set("policy", "no_network", draft.no_network);
+  set("policy", "shell", draft.shell);
   return result;
 }
 

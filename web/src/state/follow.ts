@@ -1,4 +1,5 @@
 import { openConversation } from "../chat/conversation.svelte";
+import { openLayer } from "../changes/layer.svelte";
 import { openFiles } from "../files/conversationFiles.svelte";
 import type { LiveEvent } from "../live/event";
 import { log } from "../live/log.svelte";
@@ -41,6 +42,7 @@ export function follow(): () => void {
       reloadConversations();
       void openConversation()?.load();
       void openFiles()?.load();
+      void openLayer()?.load();
       openWorkerSpace()?.resumed();
     },
     resumed: () => {
@@ -73,6 +75,10 @@ function apply(event: LiveEvent): void {
   const { project_id, created_at, data } = event;
   openConversation()?.apply(event);
   if (data.type.startsWith("TASK_")) queues.refresh(project_id);
+  // Calls of this page are no tasks, so loading the changes never leads to loading them again.
+  if (data.type === "TASK_PROGRESS") void openLayer(data.session_id)?.load();
+  if (data.type === "TASK_COMPLETED" || data.type === "TASK_FAILED")
+    void openLayer(data.task.session_id)?.load();
   if (/^TASK_(QUEUED|STARTED|COMPLETED|FAILED|CANCELLED)$/.test(data.type))
     recentTasks.refresh(project_id);
   switch (data.type) {

@@ -21,14 +21,21 @@ impl Event {
         let link =
             |tool_id: CallId| json!({ LINK: format!("/my/projects/{project}/tools/{tool_id}") });
         Some(match self {
-            Self::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params: _ } => {
-                Self::ToolPreviewRequest {
-                    tool_params: link(tool_id),
-                    tool_id,
-                    client_id,
-                    tool_name,
-                }
-            }
+            Self::ToolPreviewRequest {
+                tool_id,
+                client_id,
+                tool_name,
+                tool_params: _,
+                session_id,
+                task_id,
+            } => Self::ToolPreviewRequest {
+                tool_params: link(tool_id),
+                tool_id,
+                client_id,
+                tool_name,
+                session_id,
+                task_id,
+            },
             Self::ToolApprovalRequest { risk_level: Verdict::Low, .. }
             | Self::ToolExecutionSignal { risk_level: Verdict::Low, .. } => return None,
             Self::ToolApprovalRequest {
@@ -79,6 +86,8 @@ impl Event {
                 preview_digest,
                 network,
                 timeout,
+                session_id,
+                task_id,
             } => Self::ToolExecutionSignal {
                 tool_params: link(tool_id),
                 tool_id,
@@ -92,6 +101,8 @@ impl Event {
                 preview_digest,
                 network,
                 timeout,
+                session_id,
+                task_id,
             },
             Self::ToolCallUpdated { tool_id, session_id, status, error: Some(error) } => {
                 let CallFailure { code, detail: _ } = error;
@@ -190,6 +201,8 @@ mod tests {
             preview_digest: None,
             network: false,
             timeout: None,
+            session_id: None,
+            task_id: None,
         };
         let updated = |error| Event::ToolCallUpdated {
             tool_id,
@@ -202,6 +215,8 @@ mod tests {
             client_id: ClientId(Uuid::nil()),
             tool_name: "write_file".to_owned(),
             tool_params: params(),
+            session_id: None,
+            task_id: None,
         };
         let link = format!("/my/projects/{project}/tools/{tool_id}");
         for event in [approval(Verdict::High), signal(Verdict::Medium), preview] {

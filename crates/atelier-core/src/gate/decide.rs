@@ -20,10 +20,11 @@ use crate::{
     policy::{
         Policy, RestrictionSource, Restrictions,
         call::ToolCall,
+        layered::judge_shell_isolation,
         sandbox::unsandboxed,
         verdict::{Judgement, Verdict},
     },
-    tools::ToolDef,
+    tools::{Rating, ToolDef},
 };
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -547,6 +548,12 @@ fn rate(
     }
     let parsed = parsed.ok();
     let is_command = parsed.as_ref().is_some_and(|call| call.command().is_some());
+    if let (Some(call), Some(machine)) = (&parsed, machine)
+        && call.tool.rating == Rating::Shell
+        && let Some(limited) = judge_shell_isolation(machine.isolation.mechanisms.as_ref())
+    {
+        judgement = judgement.stricter(limited);
+    }
     if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {
         let unsandboxed = unsandboxed(&judgement);
         judgement = judgement.stricter(unsandboxed);

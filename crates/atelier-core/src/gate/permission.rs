@@ -4,6 +4,7 @@ use super::{AskedBy, DecisionContext, GatedCall};
 use crate::{
     AgentId, GrantId, ProjectId, UserId,
     policy::{class::CallClass, verdict::Verdict},
+    tools::Effect,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ impl Grant {
         let risk = match call.risk_level {
             Verdict::Low | Verdict::Deny => false,
             Verdict::Medium => true,
-            Verdict::High => self.include_high,
+            Verdict::High => self.include_high && !lands(call),
         };
         risk && self.concerns(call)
             && self.withdrawn_at.is_none()
@@ -100,6 +101,7 @@ impl Grant {
         let session = session(call, context)?;
         let (rule, agent_id, include_high, words) = match scope {
             GrantScope::Once => return None,
+            GrantScope::Class if call.risk_level == Verdict::High && lands(call) => return None,
             GrantScope::Class => {
                 let include_high = call.risk_level == Verdict::High;
                 (Some(call.rule.clone()), None, include_high, call.class_in_words())
@@ -134,6 +136,12 @@ impl Grant {
             withdrawn_at: None,
         })
     }
+}
+
+/// Whether the call puts changes of a layer into the workspace. Nobody knows beforehand which
+/// files the next landing changes, so a HIGH landing is always asked about.
+fn lands(call: &GatedCall) -> bool {
+    call.tool().is_some_and(|tool| tool.effect == Effect::Lands)
 }
 
 /// What a permission for all local git commands allows, for people.

@@ -188,6 +188,8 @@ impl GatedCall {
             client_id,
             tool_name: self.tool_name.clone(),
             tool_params: self.brief_params(),
+            session_id: self.session_id,
+            task_id: self.task_id,
         }));
         events
     }
@@ -382,6 +384,8 @@ impl GatedCall {
                 attempt: self.attempt,
                 tool_name: self.tool_name.clone(),
                 tool_params: self.brief_params(),
+                session_id: self.session_id,
+                task_id: self.task_id,
                 digest: self.digest,
                 risk_level: self.risk_level,
                 class: self.class.clone(),

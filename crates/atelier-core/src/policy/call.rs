@@ -10,7 +10,7 @@ use crate::{
     failure::FailureCode,
     path::{PathError, Roots, WorkspacePath},
     tools::{
-        Kind, Param, Surface, ToolDef, ToolTable, builtin,
+        Kind, Param, Rating, Surface, ToolDef, ToolTable, builtin,
         parse::{Arg, Rules, arguments, canonical},
     },
 };
@@ -120,9 +120,9 @@ impl ToolCall {
         let tool = tools.get(tool_name).filter(|tool| tool.is_offered(surface));
         let tool = tool.ok_or_else(|| CallError::UnknownTool(tool_name.to_owned()))?;
         let args = arguments(tool.params, params, Rules { surface, roots, limits })?;
-        let form = match tool.runs_commands() {
-            true => Form::Command(Command::from_args(tool, args)),
-            false => Form::Args(args),
+        let form = match tool.rating {
+            Rating::Command => Form::Command(Command::from_args(tool, args)),
+            _ => Form::Args(args),
         };
         Ok(Self { tool, form })
     }
@@ -253,6 +253,14 @@ impl ToolCall {
         }
     }
 
+    /// A list of paths; `None` if the call leaves it out.
+    pub fn path_list(&self, name: &str) -> Option<&[WorkspacePath]> {
+        match self.arg(name) {
+            Arg::Paths(paths) => Some(paths),
+            _ => None,
+        }
+    }
+
     pub fn words(&self, name: &str) -> &[String] {
         match self.arg(name) {
             Arg::Words(words) => words,
@@ -286,6 +294,12 @@ impl Command {
                 _ => {}
             }
         }
+        if command.args.is_empty()
+            && let Some(mut words) = simple_command(&command.command)
+        {
+            command.command = words.remove(0);
+            command.args = words;
+        }
         command
     }
 
@@ -298,6 +312,37 @@ impl Command {
             _ => Arg::Absent,
         }
     }
+}
+
+/// Longer lines are not split: their arguments are given one by one.
+const MOST_SPLIT: usize = 1000;
+
+/// The words of a line that a shell would read as one simple command; `None` if the line is one
+/// word, or if a shell would do anything else with it: pipes, variables, patterns, assignments.
+fn simple_command(line: &str) -> Option<Vec<String>> {
+    // Blanks are the only white space that separates words here.
+    if !line.contains(' ') || line.contains(char::is_control) {
+        return None;
+    }
+    let (mut quote, mut escaped, mut at_start) = (None, false, true);
+    for c in line.chars() {
+        let is_escaped = std::mem::take(&mut escaped);
+        match (c, quote) {
+            _ if is_escaped => {}
+            ('\\', None | Some('"')) => escaped = true,
+            ('$' | '`', None | Some('"')) => return None,
+            ('\'' | '"', None) => quote = Some(c),
+            (_, Some(begun)) if begun == c => quote = None,
+            ('|' | '&' | ';' | '<' | '>' | '(' | ')' | '*' | '?' | '[' | ']' | '{' | '}', None) => {
+                return None;
+            }
+            ('~' | '#' | '!', None) if at_start => return None,
+            _ => {}
+        }
+        at_start = c == ' ' && quote.is_none() && !is_escaped;
+    }
+    let words = shlex::split(line)?;
+    ((2..=MOST_SPLIT).contains(&words.len()) && !words[0].contains('=')).then_some(words)
 }
 
 #[cfg(test)]

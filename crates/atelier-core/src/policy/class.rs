@@ -59,8 +59,14 @@ impl CallClass {
         if !kinds.is_empty() {
             words += &format!(" on files of the kind {}", joined(&kinds));
         }
+        let is_folder = |about: &&str| about.ends_with("/**") || *about == "*";
+        let folders: BTreeSet<String> =
+            abouts().filter(is_folder).map(|folder| format!("“{folder}”")).collect();
+        if !folders.is_empty() {
+            words += &format!(" on files in {}", joined(&folders));
+        }
         let others: BTreeSet<String> = abouts()
-            .filter(|about| kind(about).is_none())
+            .filter(|about| kind(about).is_none() && !is_folder(about))
             .map(|about| format!("“{about}”"))
             .collect();
         if !others.is_empty() {

@@ -5,7 +5,7 @@ use super::{
     limits::Limits,
     verdict::{Judgement, Verdict},
 };
-use crate::{Invalid, failure::FailureCode};
+use crate::{Invalid, failure::FailureCode, tools::layered::SHELL};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,22 @@ pub struct Restrictions {
     pub at_least: BTreeMap<String, Verdict>,
     /// Commands that need the network are denied.
     pub no_network: bool,
+    /// Whether scripts may run in a layer: `free`, `ask` or `off`. The strictest of server,
+    /// project and machine holds, and what the machine's isolation allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<ShellMode>,
+}
+
+/// Whether scripts may run in a layer. Modes are ordered by strictness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShellMode {
+    /// Scripts run without a question, unless they ask for the network.
+    Free,
+    /// Every script is asked about.
+    Ask,
+    /// No script runs.
+    Off,
 }
 
 /// Who set a restriction. The reason of a refusal names them.
@@ -110,6 +126,12 @@ impl Restrictions {
         if self.no_network && judgement.network {
             judgement =
                 judgement.stricter(denied(format!("This {source} allows no network access.")));
+        }
+        if let Some(mode) = self.shell
+            && rules.contains(&SHELL.name)
+            && let Some(limited) = mode.judgement(&format!("this {source}"))
+        {
+            judgement = judgement.stricter(limited);
         }
         let minimum = self
             .at_least

@@ -99,7 +99,7 @@ mod tests {
                 .filter_map(|line| Some(line.trim().split_once(": ")?.0))
                 .collect();
             // A sub-command whose arguments are all harmless, or all refused, has one verdict.
-            let one = data.name == "echo" || data.name.contains(' ');
+            let one = ["echo", "true"].contains(&data.name.as_str()) || data.name.contains(' ');
             assert!(verdicts.len() > usize::from(!one), "{} lacks examples", data.name);
         }
         for class in Policy::builtin().files.classes() {

@@ -305,7 +305,7 @@ impl FileRules {
 
 impl FileClass {
     /// The class as one that comes with Atelier.
-    pub(super) fn as_builtin(self) -> Self {
+    pub(super) fn into_builtin(self) -> Self {
         Self { builtin: true, ..self }
     }
 

@@ -25,6 +25,12 @@ pub struct Limits {
     pub timeout_slow: u32,
     /// The longest timeout that a call may ask for.
     pub timeout_max: u32,
+    /// How long a script in a layer may run if the call does not say.
+    pub shell_timeout_default: u32,
+    /// The longest timeout that a call may ask for a script in a layer.
+    pub shell_timeout_max: u32,
+    /// The longest script that a call may run in a layer.
+    pub script_bytes: u64,
     /// The most arguments of a command.
     pub arguments: usize,
     /// The longest argument of a command. Linux itself stops at 128 KiB.
@@ -46,6 +52,9 @@ impl Default for Limits {
             timeout_default: 30,
             timeout_slow: 300,
             timeout_max: 300,
+            shell_timeout_default: 120,
+            shell_timeout_max: 1800,
+            script_bytes: MIB,
             arguments: 4096,
             argument_bytes: 64 * 1024,
             arguments_bytes: 128 * 1024,
@@ -67,6 +76,9 @@ impl Limits {
             timeout_default: self.timeout_default.min(other.timeout_default),
             timeout_slow: self.timeout_slow.min(other.timeout_slow),
             timeout_max: self.timeout_max.min(other.timeout_max),
+            shell_timeout_default: self.shell_timeout_default.min(other.shell_timeout_default),
+            shell_timeout_max: self.shell_timeout_max.min(other.shell_timeout_max),
+            script_bytes: self.script_bytes.min(other.script_bytes),
             arguments: self.arguments.min(other.arguments),
             argument_bytes: self.argument_bytes.min(other.argument_bytes),
             arguments_bytes: self.arguments_bytes.min(other.arguments_bytes),

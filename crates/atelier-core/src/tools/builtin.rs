@@ -1,12 +1,12 @@
 //! The definitions of the tools that come with Atelier, in the order in which they are offered.
 
 use super::{
-    CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, TextLimit, ToolDef,
-    param::Choice,
+    CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, TextLimit, ToolDef, layered,
+    param::{Choice, TimeLimit},
 };
 use crate::policy::{Access, verdict::Verdict};
 
-pub static ALL: [&ToolDef; 14] = [
+pub static ALL: [&ToolDef; 23] = [
     &READ_FILE,
     &WRITE_FILE,
     &LIST_DIRECTORY,
@@ -21,6 +21,15 @@ pub static ALL: [&ToolDef; 14] = [
     &GREP,
     &DIRECTORY_TREE,
     &EXECUTE_COMMAND,
+    &layered::SHELL,
+    &layered::CHANGES,
+    &layered::DIFF,
+    &layered::LAND,
+    &layered::DISCARD,
+    &layered::UNDO,
+    &layered::JOBS,
+    &layered::JOB_OUTPUT,
+    &layered::JOB_STOP,
 ];
 
 const NUMBER: Kind = Kind::Number { most: u64::MAX };
@@ -435,7 +444,7 @@ pub static EXECUTE_COMMAND: ToolDef = ToolDef {
             "The bare name of an allowed program",
         ),
         Param::default("args", Kind::Words, "The arguments, each as one text"),
-        Param::optional("timeout", Kind::Timeout, "Seconds"),
+        Param::optional("timeout", Kind::Timeout(TimeLimit::Command), "Seconds"),
     ],
     effect: Effect::Runs,
     rating: Rating::Command,

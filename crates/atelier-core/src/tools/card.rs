@@ -24,9 +24,13 @@ impl ToolDef {
         self.card.iter().map(|row| (row.label, fill(self, row.value, params))).collect()
     }
 
-    /// A call in one line, without the name of the tool.
+    /// A call in one line, without the name of the tool. Of a script, it has the first line.
     pub fn summarize(&self, params: &Value) -> String {
-        fill(self, self.summary, params)
+        let text = fill(self, self.summary, params);
+        match text.trim().split_once('\n') {
+            Some((first, _)) => format!("{} …", first.trim_end()),
+            None => text,
+        }
     }
 
     fn shown(&self, name: &str, params: &Value) -> String {

@@ -1,6 +1,6 @@
 //! The parameters of tools.
 
-use crate::policy::Access;
+use crate::policy::{Access, limits::Limits};
 
 /// One parameter of a tool.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub enum Kind {
         most: u64,
     },
     /// Seconds, within the limit of the policy.
-    Timeout,
+    Timeout(TimeLimit),
     Flag,
     /// One of these. The first is the default.
     Choice(&'static [Choice]),
@@ -45,6 +45,29 @@ pub enum Kind {
     Edits,
     /// A list of texts.
     Words,
+    /// A list of host names. They are kept in lower case, in order and once each.
+    Hosts,
+    /// A list of paths in the workspace. What is done with them depends on the layer.
+    Paths,
+    /// The id of a call, a task or a conversation.
+    Id,
+}
+
+/// Which limit of the policy a timeout keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeLimit {
+    Command,
+    Shell,
+}
+
+impl TimeLimit {
+    /// The longest time in seconds.
+    pub(super) fn most(self, limits: &Limits) -> u32 {
+        match self {
+            Self::Command => limits.timeout_max,
+            Self::Shell => limits.shell_timeout_max,
+        }
+    }
 }
 
 /// One value of a choice.
@@ -64,6 +87,8 @@ pub enum TextLimit {
     Argument,
     /// As long as an argument of a command, for a regular expression.
     Pattern,
+    /// As long as a script that a shell runs.
+    Script,
 }
 
 /// Whether a call has to have the parameter.

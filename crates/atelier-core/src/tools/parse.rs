@@ -8,11 +8,13 @@ use crate::{
     path::{Roots, WorkspacePath},
     policy::{
         call::{CallError, Edit},
+        layered::host_names,
         limits::Limits,
         pattern::GlobPattern,
     },
 };
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 /// The value of one parameter, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,7 @@ pub(crate) enum Arg {
     Choice(usize),
     Edits(Vec<Edit>),
     Words(Vec<String>),
+    Paths(Vec<WorkspacePath>),
 }
 
 /// The parameters of one edit.
@@ -153,14 +156,19 @@ impl Parser<'_> {
                 Some(number) => Arg::Number(number.min(most)),
                 None => return Err(Fault::Shape("a whole number, 0 or more".into())),
             },
-            (Kind::Timeout, value) => {
+            (Kind::Timeout(time), value) => {
                 let asked = whole(&value)
                     .ok_or_else(|| Fault::Shape("a whole number, 0 or more".into()))?;
-                if asked == 0 || asked > u64::from(limits.timeout_max) {
-                    return Err(CallError::Timeout { asked, limit: limits.timeout_max }.into());
+                let limit = time.most(limits);
+                if asked == 0 || asked > u64::from(limit) {
+                    return Err(CallError::Timeout { asked, limit }.into());
                 }
                 Arg::Number(asked)
             }
+            (Kind::Id, Value::String(id)) => match Uuid::try_parse(&id) {
+                Ok(id) => Arg::Text(id.to_string()),
+                Err(_) => return Err(Fault::Shape("an id, as calls and events have it".into())),
+            },
             (Kind::Flag, Value::Bool(flag)) => Arg::Flag(flag),
             (Kind::Flag, _) => return Err(Fault::Shape("true or false".into())),
             (Kind::Choice(choices), Value::String(text)) => {
@@ -176,15 +184,25 @@ impl Parser<'_> {
             (Kind::Choice(_), _) => return Err(Fault::Shape(one_of(param.kind))),
             (Kind::Edits, Value::Array(list)) => Arg::Edits(self.edits(list)?),
             (Kind::Words, Value::Array(list)) => {
-                let words = list.into_iter().map(|word| match word {
-                    Value::String(word) => Ok(word),
-                    _ => Err(Fault::Shape("a list of texts".into())),
-                });
-                let words = words.collect::<Result<Vec<_>, _>>()?;
+                let words = texts(list)?;
                 check_words(&words, limits)?;
                 Arg::Words(words)
             }
-            (Kind::Edits | Kind::Words, _) => return Err(Fault::Shape("a list".into())),
+            (Kind::Hosts, Value::Array(list)) => {
+                Arg::Words(host_names(&texts(list)?).map_err(CallError::Params)?)
+            }
+            (Kind::Paths, Value::Array(list)) => {
+                let words = texts(list)?;
+                check_words(&words, limits)?;
+                if words.is_empty() {
+                    return Err(Fault::Shape("a list with at least one path".into()));
+                }
+                let paths = words.iter().map(|raw| WorkspacePath::parse(raw, roots));
+                Arg::Paths(paths.collect::<Result<_, _>>().map_err(CallError::from)?)
+            }
+            (Kind::Edits | Kind::Words | Kind::Hosts | Kind::Paths, _) => {
+                return Err(Fault::Shape("a list".into()));
+            }
             _ => return Err(Fault::Shape("a string".into())),
         })
     }
@@ -262,8 +280,14 @@ fn default(kind: Kind) -> Arg {
         Kind::Number { .. } => Arg::Number(0),
         Kind::Flag => Arg::Flag(false),
         Kind::Choice(_) => Arg::Choice(0),
-        Kind::Words => Arg::Words(Vec::new()),
-        Kind::Text(_) | Kind::Glob(_) | Kind::Timeout | Kind::Checksum | Kind::Edits => Arg::Absent,
+        Kind::Words | Kind::Hosts => Arg::Words(Vec::new()),
+        Kind::Text(_)
+        | Kind::Glob(_)
+        | Kind::Timeout(_)
+        | Kind::Checksum
+        | Kind::Edits
+        | Kind::Paths
+        | Kind::Id => Arg::Absent,
     }
 }
 
@@ -281,8 +305,23 @@ fn check_text(limit: TextLimit, text: &str, limits: &Limits) -> Result<(), CallE
         TextLimit::Pattern if text.len() > limits.argument_bytes => {
             Err(CallError::Params("the pattern is too long".into()))
         }
+        TextLimit::Script => {
+            within(text.len(), limits.script_bytes)?;
+            match text.contains('\0') {
+                true => Err(CallError::Params("the script holds a NUL".into())),
+                false => Ok(()),
+            }
+        }
         TextLimit::Argument | TextLimit::Pattern => Ok(()),
     }
+}
+
+fn texts(list: Vec<Value>) -> Result<Vec<String>, Fault> {
+    let words = list.into_iter().map(|word| match word {
+        Value::String(word) => Ok(word),
+        _ => Err(Fault::Shape("a list of texts".into())),
+    });
+    words.collect()
 }
 
 fn check_words(words: &[String], limits: &Limits) -> Result<(), CallError> {
@@ -335,8 +374,7 @@ pub(crate) fn canonical(param: &Param, arg: &Arg) -> Option<Value> {
     }
     Some(match arg {
         Arg::Absent => return None,
-        Arg::Path(path) if path.demands_directory() && !path.is_root() => format!("{path}/").into(),
-        Arg::Path(path) => path.as_str().into(),
+        Arg::Path(path) => shown_path(path),
         Arg::Text(text) => text.as_str().into(),
         Arg::Glob(glob) => glob.as_str().into(),
         Arg::Number(number) => (*number).into(),
@@ -347,7 +385,15 @@ pub(crate) fn canonical(param: &Param, arg: &Arg) -> Option<Value> {
         },
         Arg::Edits(edits) => edits.iter().map(edit_as_json).collect(),
         Arg::Words(words) => words.iter().map(String::as_str).collect(),
+        Arg::Paths(paths) => paths.iter().map(shown_path).collect(),
     })
+}
+
+fn shown_path(path: &WorkspacePath) -> Value {
+    match path.demands_directory() && !path.is_root() {
+        true => format!("{path}/").into(),
+        false => path.as_str().into(),
+    }
 }
 
 fn edit_as_json(edit: &Edit) -> Value {

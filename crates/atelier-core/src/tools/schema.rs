@@ -83,9 +83,12 @@ fn property(param: &Param, surface: Surface, root: &str, limits: &Limits) -> Val
     let mut schema = match param.kind {
         Kind::File(_) | Kind::Path(_) | Kind::Entry(_) => json!({ "type": "string" }),
         Kind::Text(_) | Kind::Glob(_) | Kind::Checksum => json!({ "type": "string" }),
+        Kind::Id => json!({ "type": "string", "format": "uuid" }),
         // To JSON Schema `10.0` is an integer, and the parser agrees.
         Kind::Number { .. } => json!({ "type": "integer", "minimum": 0 }),
-        Kind::Timeout => json!({ "type": "integer", "minimum": 1, "maximum": limits.timeout_max }),
+        Kind::Timeout(time) => {
+            json!({ "type": "integer", "minimum": 1, "maximum": time.most(limits) })
+        }
         Kind::Flag => json!({ "type": "boolean", "default": false }),
         Kind::Choice(choices) => {
             let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
@@ -98,7 +101,8 @@ fn property(param: &Param, surface: Surface, root: &str, limits: &Limits) -> Val
         Kind::Words if param.is_required(surface) => {
             json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 })
         }
-        Kind::Words => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::Words | Kind::Hosts => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::Paths => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
     };
     schema["description"] = description(param, surface, root).into();
     schema

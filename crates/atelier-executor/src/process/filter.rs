@@ -100,6 +100,18 @@ const ATTRIBUTES: &[c_long] = &[
     libc::SYS_futimesat,
 ];
 
+/// Calls that fail as on a file system without extended attributes.
+const XATTRS: &[c_long] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    463, // setxattrat
+    466, // removexattrat
+];
+
 /// Calls that fail with ENOSYS, as on an older kernel, so that programs use their fallback. The
 /// flags of clone3, the mode of openat2 and the requests of io_uring are in memory that a filter
 /// cannot read.
@@ -119,6 +131,8 @@ pub(super) struct Wanted {
     /// Whether files may get the set-user-ID and set-group-ID bits. git sets the latter on folders
     /// of shared repositories.
     pub(super) set_id: bool,
+    /// Whether files may get extended attributes. Those of a layer would change how it is read.
+    pub(super) xattrs: bool,
 }
 
 pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
@@ -150,7 +164,15 @@ pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::Ba
     for call in UNKNOWN {
         refuse(&mut unknown, *call, Vec::new());
     }
-    Ok(vec![program(refused, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
+    let mut programs = vec![program(refused, libc::EPERM)?, program(unknown, libc::ENOSYS)?];
+    if !wanted.xattrs {
+        let mut unsupported = Rules::new();
+        for call in XATTRS {
+            refuse(&mut unsupported, *call, Vec::new());
+        }
+        programs.push(program(unsupported, libc::EOPNOTSUPP)?);
+    }
+    Ok(programs)
 }
 
 /// A set-user-ID program in the workspace would run with the rights of the connected user, for

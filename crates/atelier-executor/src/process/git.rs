@@ -109,6 +109,39 @@ pub(super) fn environment(
     environment
 }
 
+/// The environment of scripts in a layer, which may call git. What git starts there stays in the
+/// layer, so nothing needs to be switched off but what would wait for a person.
+#[cfg(target_os = "linux")]
+pub(super) fn script_environment(identity: &GitIdentity) -> Vec<(String, String)> {
+    let name = identity.name.as_deref().unwrap_or("Atelier");
+    let email = identity.email.as_deref().unwrap_or("atelier@localhost");
+    let settings = [
+        ("user.name", name),
+        ("user.email", email),
+        ("safe.directory", "*"),
+        ("core.fsmonitor", "false"),
+        ("commit.gpgSign", "false"),
+        ("tag.gpgSign", "false"),
+        ("gc.auto", "0"),
+        ("maintenance.auto", "false"),
+    ];
+    let mut environment = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
+    for (at, (name, value)) in settings.iter().enumerate() {
+        environment.push((format!("GIT_CONFIG_KEY_{at}"), (*name).to_owned()));
+        environment.push((format!("GIT_CONFIG_VALUE_{at}"), (*value).to_owned()));
+    }
+    for (name, value) in [
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_EDITOR", ":"),
+        ("GIT_SEQUENCE_EDITOR", ":"),
+        ("GIT_PAGER", "cat"),
+        ("GIT_MERGE_AUTOEDIT", "no"),
+    ] {
+        environment.push((name.to_owned(), value.to_owned()));
+    }
+    environment
+}
+
 /// The value with which a setting starts no program. An empty merge driver would still be started
 /// as an empty command; `false` fails, and the file is then in conflict.
 fn neutral(name: &str) -> Option<&'static str> {

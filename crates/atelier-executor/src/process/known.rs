@@ -1,11 +1,14 @@
-//! What was found out about repositories, so that each history is looked through once and later
+//! What was found out about repositories and folders, so that each is looked through once and later
 //! only what is new.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use atelier_core::policy::git::ProtectedPaths;
+use rustix::fs::Stat;
 
 use super::git_queries::REMEMBERED;
 use super::runner::Runner;
@@ -54,7 +57,77 @@ pub(crate) struct History {
     pub(crate) protected: ProtectedPaths,
 }
 
+/// What was found in one folder that scripts are not to see. Names are those in the folder.
+#[derive(Debug, Default)]
+pub(crate) struct FolderLook {
+    pub(crate) entries: u64,
+    /// Whether the folder itself is a repository without a `.git`.
+    pub(crate) is_bare: bool,
+    pub(crate) hidden: Vec<OsString>,
+    /// Repositories, and whether they are folders.
+    pub(crate) repositories: Vec<(OsString, bool)>,
+    /// Folders to look into.
+    pub(crate) below: Vec<OsString>,
+}
+
+/// Changes when an entry of a folder is added, removed or renamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FolderStamp {
+    inode: (u64, u64),
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FolderStamp {
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            inode: (stat.st_dev as u64, stat.st_ino as u64),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// Whether the folder was last changed long enough ago. The clock of a file system ticks, and a
+    /// further change in the same tick would leave the stamp as it is.
+    pub(crate) fn is_settled(self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.changed.0 < i64::try_from(now).unwrap_or(0) - 2
+    }
+}
+
+/// What was found in folders, by these rules.
+#[derive(Debug)]
+pub(super) struct KnownFolders {
+    rules: SecretRules,
+    folders: HashMap<PathBuf, (FolderStamp, Arc<FolderLook>)>,
+}
+
+/// More folders than this are not remembered.
+const MOST_FOLDERS: usize = 200_000;
+
 impl Runner {
+    /// Forgets what was found by other rules.
+    pub(crate) fn know_folders_by(&self, rules: SecretRules) {
+        let mut known = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.as_ref().is_some_and(|known| known.rules.same(&rules)) {
+            *known = Some(KnownFolders { rules, folders: HashMap::new() });
+        }
+    }
+
+    pub(crate) fn known_folder(&self, dir: &Path, stamp: FolderStamp) -> Option<Arc<FolderLook>> {
+        let known = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, look) = known.as_ref()?.folders.get(dir)?;
+        (*seen == stamp).then(|| look.clone())
+    }
+
+    pub(crate) fn remember_folder(&self, dir: &Path, stamp: FolderStamp, look: Arc<FolderLook>) {
+        let mut known = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_mut().filter(|known| known.folders.len() < MOST_FOLDERS) {
+            known.folders.insert(dir.to_owned(), (stamp, look));
+        }
+    }
+
     /// What is known of the repository by these rules.
     pub(crate) fn known_repository(
         &self,

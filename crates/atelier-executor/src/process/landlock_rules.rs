@@ -97,6 +97,36 @@ pub(super) struct Folders<'a> {
     pub(super) tmp: &'a Path,
 }
 
+/// Everything below a folder that a script may do in its layer, as the kernel's number. The folder
+/// is opened inside the sandbox, where the layer is.
+pub(super) fn in_layer(abi: u8) -> u64 {
+    let special = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+    let known = match abi {
+        0 => ABI::Unsupported,
+        1 => ABI::V1,
+        2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        _ => ABI::V5,
+    };
+    (AccessFs::from_all(known) & !special).bits()
+}
+
+/// The rules for what is the same for all commands, without any folder of the workspace.
+pub(super) fn system_ruleset(system: &System) -> io::Result<Option<OwnedFd>> {
+    let build = || -> Result<RulesetCreated, landlock::RulesetError> {
+        let mut rules = Ruleset::default()
+            .handle_access(AccessFs::from_all(NEWEST))?
+            .scope(Scope::from_all(NEWEST))?
+            .create()?;
+        for (fd, access) in &system.0 {
+            rules = rules.add_rule(PathBeneath::new(fd.as_fd(), *access))?;
+        }
+        Ok(rules)
+    };
+    build().map(Into::into).map_err(io::Error::other)
+}
+
 /// The ruleset; `None` if the kernel has no Landlock.
 pub(super) fn ruleset(
     system: &System,

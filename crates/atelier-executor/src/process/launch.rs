@@ -1,4 +1,4 @@
-//! Starts a process from a complete plan. This is the only file of the crate with `unsafe`.
+//! Starts a process from a complete plan. Only this file and those below `launch/` have `unsafe`.
 //!
 //! ```text
 //! atelier ── supervisor (pid 1 of its own namespace, if there are namespaces) ── program
@@ -12,6 +12,12 @@
 //! holds. When the lifeline closes, because time is up or because atelier died, the supervisor ends
 //! all processes of the command.
 #![allow(unsafe_code)]
+
+mod layered;
+
+pub(super) use layered::{
+    ENDED_BY_TIME, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE, KeeperPlan, hold, keep,
+};
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -45,7 +51,8 @@ pub(super) struct Plan {
     pub(super) pinned: Vec<CString>,
     /// The command's own temporary folder, which it also finds at `/dev/shm`.
     pub(super) tmp: CString,
-    /// Paths that are hidden by an empty file or directory mounted over them.
+    /// Paths that are hidden by an empty file or directory mounted over them. If the first is empty,
+    /// the second is covered by a new folder.
     pub(super) hidden: Vec<(CString, CString)>,
     /// Paths that are read-only, although the folders around them are not.
     pub(super) read_only: Vec<CString>,
@@ -54,6 +61,10 @@ pub(super) struct Plan {
     pub(super) limits: Vec<(Resource, libc::rlimit)>,
     /// The capabilities that the program keeps if it runs as root.
     pub(super) keep_capabilities: u64,
+    /// Whether the program runs in a layer. Then its directory is not the one of the workspace.
+    pub(super) layered: bool,
+    /// Landlock rules for paths that only exist inside the sandbox: the path and what is allowed.
+    pub(super) inside: Vec<(CString, u64)>,
 }
 
 /// The namespaces of a process.
@@ -75,7 +86,7 @@ impl Spaces {
 
 /// What the children report: a failed stage with its errno, or stage 0 with the program's wait
 /// status.
-pub(super) const STAGES: [&str; 12] = [
+pub(super) const STAGES: [&str; 15] = [
     "status",
     "user namespace",
     "mounts",
@@ -88,6 +99,9 @@ pub(super) const STAGES: [&str; 12] = [
     "landlock",
     "seccomp",
     "start",
+    "layer",
+    "loopback",
+    "join",
 ];
 const STATUS: u8 = 0;
 const USER: u8 = 1;
@@ -101,6 +115,9 @@ const CAPABILITIES: u8 = 8;
 const LANDLOCK: u8 = 9;
 const SECCOMP: u8 = 10;
 const START: u8 = 11;
+const LAYER: u8 = 12;
+const LOOPBACK: u8 = 13;
+const JOIN: u8 = 14;
 pub(super) const START_STAGE: &str = STAGES[START as usize];
 
 /// How long the program has between SIGTERM and SIGKILL.
@@ -112,7 +129,7 @@ pub(super) const KILL_REMAINING_MS: i64 = 900;
 pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
     let argv = pointers(&plan.argv);
     let envp = pointers(&plan.envp);
-    start(plan.spaces.flags, || supervise(plan, &argv, &envp))
+    start(plan.spaces.flags, || supervise(plan, &argv, &envp)).map(|(pidfd, _)| pidfd)
 }
 
 /// Tries namespaces in the way in which a launch would use them.
@@ -122,7 +139,7 @@ pub(super) fn probe(spaces: &Spaces) -> bool {
         // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(c_int::from(entered.is_err())) }
     });
-    attempt.is_ok_and(|pidfd| {
+    attempt.is_ok_and(|(pidfd, _)| {
         let options = rustix::process::WaitIdOptions::EXITED;
         rustix::process::waitid(rustix::process::WaitId::PidFd(pidfd.as_fd()), options)
             .is_ok_and(|status| status.is_some_and(|status| status.exit_status() == Some(0)))
@@ -148,8 +165,12 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Clones the process. The child runs `child`, which never returns.
-fn start(flags: c_int, child: impl FnOnce() -> std::convert::Infallible) -> io::Result<OwnedFd> {
+/// Clones the process. The child runs `child`, which never returns. Returns a handle to the child,
+/// and its number.
+fn start(
+    flags: c_int,
+    child: impl FnOnce() -> std::convert::Infallible,
+) -> io::Result<(OwnedFd, libc::pid_t)> {
     let mut pidfd: c_int = -1;
     // SAFETY: the sets are plain memory and are filled before use.
     let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -175,7 +196,7 @@ fn start(flags: c_int, child: impl FnOnce() -> std::convert::Infallible) -> io::
         return Err(failed);
     }
     // SAFETY: the kernel has just created this handle for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
+    Ok((unsafe { OwnedFd::from_raw_fd(pidfd) }, pid as libc::pid_t))
 }
 
 type Stage<T> = Result<T, (u8, c_int)>;
@@ -304,9 +325,14 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
         }
     }
     for (cover, path) in hidden {
-        match mount(Some(cover), path, libc::MS_BIND, HIDE) {
-            // The path was deleted after it was found, so there is nothing to hide.
-            Ok(()) | Err((_, libc::ENOENT)) => {}
+        let covered = match cover.is_empty() {
+            true => mount_empty(path),
+            false => mount(Some(cover), path, libc::MS_BIND, HIDE),
+        };
+        match covered {
+            // The path was deleted after it was found, or a layer has something else in its place.
+            // So there is nothing to hide.
+            Ok(()) | Err((_, libc::ENOENT | libc::ENOTDIR)) => {}
             Err(failed) => return Err(failed),
         }
     }
@@ -337,6 +363,15 @@ fn mount(source: Option<&CStr>, target: &CStr, flags: c_ulong, stage: u8) -> Sta
     // SAFETY: the strings are NUL-terminated and outlive the call.
     let done = unsafe { libc::mount(source, target.as_ptr(), ptr::null(), flags, ptr::null()) };
     check(stage, c_long::from(done)).map(drop)
+}
+
+/// Covers a folder by an empty one.
+fn mount_empty(target: &CStr) -> Stage<()> {
+    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, options) = (c"tmpfs".as_ptr(), c"size=4k,mode=555".as_ptr().cast());
+    // SAFETY: the strings are NUL-terminated and outlive the call.
+    let done = unsafe { libc::mount(kind, target.as_ptr(), kind, flags, options) };
+    check(HIDE, c_long::from(done)).map(drop)
 }
 
 fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
@@ -400,7 +435,7 @@ fn become_program(
         check(CAPABILITIES, c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)))?;
         drop_capabilities(plan.keep_capabilities)?;
         if let Some(ruleset) = &plan.ruleset {
-            restrict(ruleset.as_raw_fd())?;
+            restrict(ruleset.as_raw_fd(), &plan.inside)?;
         }
         for filter in &plan.filters {
             let program = libc::sock_fprog {
@@ -424,6 +459,9 @@ fn enter_directory(plan: &Plan) -> Stage<()> {
             return check(CWD, c_long::from(libc::fchdir(plan.cwd.as_raw_fd()))).map(drop);
         }
         check(CWD, c_long::from(libc::chdir(plan.cwd_path.as_ptr())))?;
+        if plan.layered {
+            return Ok(());
+        }
         let (mut here, mut wanted): (libc::stat, libc::stat) =
             (std::mem::zeroed(), std::mem::zeroed());
         check(CWD, c_long::from(libc::stat(c".".as_ptr(), &raw mut here)))?;
@@ -465,8 +503,9 @@ fn drop_capabilities(keep: u64) -> Stage<()> {
     Ok(())
 }
 
-/// Adds `/proc` of this namespace, which the parent cannot see, and applies the rules.
-fn restrict(ruleset: RawFd) -> Stage<()> {
+/// Adds `/proc` of this namespace and the paths of a layer, which the parent cannot see, and applies
+/// the rules.
+fn restrict(ruleset: RawFd, inside: &[(CString, u64)]) -> Stage<()> {
     #[repr(C, packed)]
     struct PathBeneath {
         allowed: u64,
@@ -476,19 +515,19 @@ fn restrict(ruleset: RawFd) -> Stage<()> {
     const RULE_PATH_BENEATH: c_int = 1;
     // SAFETY: the structure has the kernel's layout, and the handles are open.
     unsafe {
-        let proc = libc::open(c"/proc".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
-        if proc >= 0 {
-            let rule = PathBeneath { allowed: READ_FILE_AND_DIR, parent: proc };
-            check(
-                LANDLOCK,
-                libc::syscall(
-                    libc::SYS_landlock_add_rule,
-                    ruleset,
-                    RULE_PATH_BENEATH,
-                    &raw const rule,
-                    0,
-                ),
-            )?;
+        let add = |path: &CStr, allowed: u64| {
+            let parent = libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+            if parent < 0 {
+                // What is not there needs no rule.
+                return Ok(0);
+            }
+            let rule = PathBeneath { allowed, parent };
+            let (add, kind) = (libc::SYS_landlock_add_rule, RULE_PATH_BENEATH);
+            check(LANDLOCK, libc::syscall(add, ruleset, kind, &raw const rule, 0))
+        };
+        add(c"/proc", READ_FILE_AND_DIR)?;
+        for (path, allowed) in inside {
+            add(path, *allowed)?;
         }
         check(LANDLOCK, libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0)).map(drop)
     }

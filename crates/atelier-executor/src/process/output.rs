@@ -2,7 +2,7 @@
 
 /// One output stream. Its memory stays within the limit, however much the command prints.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     head: Vec<u8>,
     /// Grows to twice the size that is kept before it is shortened, so that bytes are rarely moved.
     tail: Vec<u8>,
@@ -11,11 +11,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { head: Vec::new(), tail: Vec::new(), limit, seen: 0 }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.seen += bytes.len() as u64;
         let room = (self.limit / 2).saturating_sub(self.head.len()).min(bytes.len());
         let (head, rest) = bytes.split_at(room);
@@ -31,12 +31,12 @@ impl Kept {
         self.limit - self.limit / 2
     }
 
-    pub(super) fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.seen
     }
 
     /// The text, at most `limit` bytes, with a mark where something is left out.
-    pub(super) fn text(mut self, limit: usize) -> (String, bool) {
+    pub(crate) fn text(mut self, limit: usize) -> (String, bool) {
         if (self.head.len() + self.tail.len()) as u64 == self.seen {
             self.head.extend_from_slice(&self.tail);
             let whole = String::from_utf8(self.head)
@@ -83,7 +83,7 @@ fn complete(bytes: &[u8]) -> &[u8] {
 
 /// Both streams within one limit. The shorter one is kept whole if possible, and the longer one
 /// gets the rest.
-pub(super) fn texts(stdout: Kept, stderr: Kept, limit: usize) -> (String, String, bool) {
+pub(crate) fn texts(stdout: Kept, stderr: Kept, limit: usize) -> (String, String, bool) {
     let lengths =
         [stdout.seen, stderr.seen].map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
     let short = lengths[0].min(lengths[1]).min(limit / 2);

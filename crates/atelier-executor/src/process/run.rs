@@ -32,7 +32,7 @@ const _: () = assert!(END_BY.as_millis() < 2000, "a command ends within two seco
 
 /// CHOWN, DAC_OVERRIDE, FOWNER and FSETID: root can still work on files of other users, inside the
 /// sandbox.
-const ROOT_KEEPS: u64 = 0b1_1011;
+pub(super) const ROOT_KEEPS: u64 = 0b1_1011;
 
 impl Runner {
     pub(super) fn start(
@@ -113,9 +113,13 @@ impl Runner {
         let filters = if sandbox_support.seccomp {
             let attributes = isolation.mounts || spec.access == Access::Workspace;
             let set_id = spec.program == "git";
-            filter::compile(filter::Wanted { network: spec.network, attributes, set_id }).map_err(
-                |error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) },
-            )?
+            filter::compile(filter::Wanted {
+                network: spec.network,
+                attributes,
+                set_id,
+                xattrs: true,
+            })
+            .map_err(|error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) })?
         } else {
             Vec::new()
         };
@@ -146,7 +150,11 @@ impl Runner {
                 Access::ReadOnly => Vec::new(),
                 Access::Workspace => pinned(workspace, spec.hidden.iter().chain(&spec.in_place))?,
             },
-            hidden: self.covers(workspace, spec)?,
+            hidden: covers(
+                workspace,
+                spec.hidden.iter().chain(&spec.hooks),
+                (&self.empty_dir, &self.empty_file),
+            )?,
             read_only: match spec.access {
                 Access::ReadOnly => Vec::new(),
                 Access::Workspace => {
@@ -158,25 +166,30 @@ impl Runner {
             filters,
             limits: limits(),
             keep_capabilities: ROOT_KEEPS,
+            layered: false,
+            inside: Vec::new(),
         })
     }
+}
 
-    /// What is mounted over each hidden path: an empty folder over a folder, an empty file over a
-    /// file. Both are read-only.
-    fn covers(&self, workspace: &Workspace, spec: &CommandSpec) -> Result<Vec<(CString, CString)>> {
-        if !sandbox_support().0.mounts {
-            return Ok(Vec::new());
-        }
-        let mut covers = Vec::new();
-        for path in spec.hidden.iter().chain(&spec.hooks) {
-            let Ok(fd) = beneath::open(workspace.handle(), path, OFlags::PATH) else { continue };
-            let is_dir = rustix::fs::fstat(&fd)
-                .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
-            let cover = c_path(if is_dir { &self.empty_dir } else { &self.empty_file })?;
-            covers.push((cover, c_path(&workspace.root().join(path))?));
-        }
-        Ok(covers)
+/// What is mounted over each hidden path: an empty folder over a folder, an empty file over a file.
+pub(super) fn covers<'p>(
+    workspace: &Workspace,
+    paths: impl Iterator<Item = &'p PathBuf>,
+    (empty_dir, empty_file): (&Path, &Path),
+) -> Result<Vec<(CString, CString)>> {
+    if !sandbox_support().0.mounts {
+        return Ok(Vec::new());
     }
+    let mut covers = Vec::new();
+    for path in paths {
+        let Ok(fd) = beneath::open(workspace.handle(), path, OFlags::PATH) else { continue };
+        let is_dir = rustix::fs::fstat(&fd)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        let cover = c_path(if is_dir { empty_dir } else { empty_file })?;
+        covers.push((cover, c_path(&workspace.root().join(path))?));
+    }
+    Ok(covers)
 }
 
 /// The folders that these paths lie in, from the outside in. Moved elsewhere, what is in them would
@@ -195,24 +208,24 @@ fn pinned<'p>(
     folders.into_iter().map(|dir| c_path(&workspace.root().join(dir))).collect()
 }
 
-fn setup(error: impl Into<io::Error>) -> Error {
+pub(super) fn setup(error: impl Into<io::Error>) -> Error {
     Error::Sandbox { stage: "pipes", source: error.into() }
 }
 
-fn text(text: &str) -> Result<CString> {
+pub(super) fn text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::NulArgument)
 }
 
-fn c_path(path: &Path) -> Result<CString> {
+pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NulArgument)
 }
 
 /// A copy of the handle with a number above those that the children rearrange.
-fn high(fd: &OwnedFd) -> Result<OwnedFd> {
+pub(super) fn high(fd: &OwnedFd) -> Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(setup)
 }
 
-fn limits() -> Vec<(Resource, libc::rlimit)> {
+pub(super) fn limits() -> Vec<(Resource, libc::rlimit)> {
     const GIB: u64 = 1 << 30;
     let at_most = |resource: Resource, value: u64| {
         let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
@@ -250,7 +263,7 @@ fn others() -> u64 {
     std::fs::read_dir("/proc").map_or(0, |entries| entries.filter_map(mine).sum())
 }
 
-fn ending(status: i32) -> Ending {
+pub(super) fn ending(status: i32) -> Ending {
     if libc::WIFEXITED(status) {
         Ending::Exited(libc::WEXITSTATUS(status))
     } else {
@@ -458,6 +471,8 @@ mod tests {
             filters: Vec::new(),
             limits: Vec::new(),
             keep_capabilities: ROOT_KEEPS,
+            layered: false,
+            inside: Vec::new(),
         }
     }
 

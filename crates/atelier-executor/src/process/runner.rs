@@ -46,6 +46,7 @@ pub struct Runner {
     /// Settings that run programs, by repository, with the fingerprint of its configuration.
     pub(super) settings: Mutex<HashMap<PathBuf, (u64, Vec<String>)>>,
     pub(super) histories: Mutex<Vec<KnownRepository>>,
+    pub(super) folders: Mutex<Option<super::known::KnownFolders>>,
 }
 
 impl Runner {
@@ -71,6 +72,7 @@ impl Runner {
             empty_file: empty_file(&state.join("nothing"))?,
             settings: Mutex::default(),
             histories: Mutex::default(),
+            folders: Mutex::default(),
             path,
             #[cfg(target_os = "linux")]
             system: super::landlock_rules::System::open(&toolchains),
@@ -136,18 +138,38 @@ impl Runner {
         std::fs::copy(file, tmp.join(git::LENT)).map(drop).map_err(fail)
     }
 
+    /// The variables of a script in a layer, which has its own home.
+    #[cfg(target_os = "linux")]
+    pub(super) fn script_environment(&self, home: &Path) -> Vec<(String, String)> {
+        let mut environment = self.environment_in(home);
+        environment.retain(|(name, _)| name != "SHELL");
+        for (name, value) in [("SHELL", "/bin/bash"), ("TMPDIR", "/tmp")] {
+            environment.push((name.to_owned(), value.to_owned()));
+        }
+        environment.extend(git::script_environment(&self.git));
+        environment
+    }
+
     fn base_environment(&self, spec: &CommandSpec) -> Vec<(String, String)> {
+        let mut environment = self.environment_in(&self.home);
+        if spec.network {
+            environment.extend(self.environment.iter().cloned());
+        }
+        environment
+    }
+
+    fn environment_in(&self, home: &Path) -> Vec<(String, String)> {
         let path =
             self.path.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":");
-        let home = |below: &str| self.home.join(below).display().to_string();
+        let below = |name: &str| home.join(name).display().to_string();
         let mut environment: Vec<(String, String)> = vec![
             ("PATH".to_owned(), path),
-            ("HOME".to_owned(), self.home.display().to_string()),
-            ("CARGO_HOME".to_owned(), home(".cargo")),
-            ("GOPATH".to_owned(), home("go")),
-            ("XDG_CACHE_HOME".to_owned(), home(".cache")),
-            ("XDG_CONFIG_HOME".to_owned(), home(".config")),
-            ("XDG_DATA_HOME".to_owned(), home(".local/share")),
+            ("HOME".to_owned(), home.display().to_string()),
+            ("CARGO_HOME".to_owned(), below(".cargo")),
+            ("GOPATH".to_owned(), below("go")),
+            ("XDG_CACHE_HOME".to_owned(), below(".cache")),
+            ("XDG_CONFIG_HOME".to_owned(), below(".config")),
+            ("XDG_DATA_HOME".to_owned(), below(".local/share")),
         ];
         for (name, value) in [
             ("LANG", "C.UTF-8"),
@@ -171,9 +193,6 @@ impl Runner {
             environment.push((name.to_owned(), value.to_owned()));
         }
         environment.extend(self.toolchains.variables.iter().cloned());
-        if spec.network {
-            environment.extend(self.environment.iter().cloned());
-        }
         environment
     }
 

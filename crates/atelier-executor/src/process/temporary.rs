@@ -139,7 +139,7 @@ struct Opened {
 }
 
 /// Folders without permissions cannot be emptied, so their permissions are restored first.
-fn open_up(path: &Path) -> io::Result<()> {
+pub(crate) fn open_up(path: &Path) -> io::Result<()> {
     let mut todo = vec![path.to_owned()];
     while let Some(dir) = todo.pop() {
         let opened = open(&dir, path)?;

@@ -14,7 +14,7 @@ use super::answer::{self, fields};
 use super::judge::Judged;
 use super::new_repositories::Known;
 use super::path_restrictions::{PathRestrictions, packs_folders};
-use super::{Tools, exact};
+use super::{Approval, Tools, exact, layered};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::glob::Glob;
@@ -31,6 +31,8 @@ pub struct Run<'a> {
     /// For a write: the file that the approval was shown against.
     pub expect: &'a Expect,
     pub cancel: &'a Cancel,
+    /// What was approved, for functions that find out only now what exactly they change.
+    pub approval: &'a Approval,
     pub(super) judged: Judged,
 }
 
@@ -53,6 +55,15 @@ static BUILTIN: Functions = Functions(Cow::Borrowed(&[
     ("delete_file", delete_file),
     ("grep", grep),
     ("execute_command", execute_command),
+    ("shell", layered::shell),
+    ("changes", layered::changes),
+    ("diff", layered::diff),
+    ("land", layered::land_or_undo),
+    ("discard", layered::discard),
+    ("undo", layered::land_or_undo),
+    ("jobs", layered::jobs),
+    ("job_output", layered::job_output),
+    ("job_stop", layered::job_stop),
 ]));
 
 impl Functions {

@@ -9,6 +9,7 @@ use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::sandbox::{unprotected_files, unsandboxed};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::policy::{Access, PathUse};
+use atelier_core::tools::Rating;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
@@ -38,6 +39,13 @@ pub enum Preview {
     /// Something is deleted, or moved to a place where nothing is yet. Or a file of secrets is
     /// changed in a way that does not fit its content.
     Entry(Described),
+    /// A layer is landed, or changes are undone.
+    Landing {
+        /// Changes with each side of each file: what is there now, and what would be there.
+        digest: String,
+        /// All files, as a unified diff.
+        diff: String,
+    },
 }
 
 impl Preview {
@@ -46,6 +54,7 @@ impl Preview {
         match self {
             Self::Write { base_checksum, .. } => base_checksum.as_deref(),
             Self::Entry(described) => Some(&described.checksum),
+            Self::Landing { digest, .. } => Some(digest),
         }
     }
 }
@@ -77,6 +86,7 @@ impl Tools<'_> {
             judgement = judgement.stricter(found);
         }
         let Some(command) = call.command() else {
+            let judgement = self.judge_layered(call, judgement);
             return Judged { judgement, git: GitRun::default() };
         };
         let judgement = self.judge_patches(command, judgement);
@@ -89,6 +99,9 @@ impl Tools<'_> {
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
         if !call.tool.has_preview {
             return Ok(None);
+        }
+        if call.tool.rating == Rating::Landing {
+            return self.preview_landing(call).map(Some);
         }
         match (call.path_used_to(Access::Remove), call.path_used_to(Access::Write)) {
             (Some(path), None) => {
@@ -350,7 +363,7 @@ impl Tools<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::Functions;
+    use crate::tools::{Functions, Origin};
     use crate::workspace::{Options, Workspace};
     use atelier_core::path::Roots;
     use atelier_core::policy::Policy;
@@ -369,6 +382,8 @@ mod tests {
             policy: Policy::builtin(),
             roots: &roots,
             functions: Functions::builtin(),
+            layers: None,
+            origin: Origin::local(),
         };
         let judged = |isolation: &Isolation, words: &[&str]| {
             let params = json!({ "command": words[0], "args": words[1..] });

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::compares_files;
 
 use super::Tools;
 use super::repository::Repository;
+use crate::beneath;
 use crate::error::{Error, Result};
-use crate::ignored::IGNORE_FILE;
-use crate::process::{Runner, configures};
+use crate::ignored::{IGNORE_FILE, Ignored};
+use crate::process::{FolderLook, FolderStamp, Runner, SecretRules, configures};
 use crate::repositories::{GIT_DIR, repository_listed, seals};
 use crate::walk::{Kind, Names};
 use crate::workspace::to_workspace_path;
@@ -113,6 +115,32 @@ impl Tools<'_> {
         Ok(PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories: known })
     }
 
+    /// What scripts in a layer must not see, and whether that includes what repositories keep:
+    /// files that `.atelierignore` names, secret files and, if such files are in a history, the
+    /// objects of the repositories.
+    pub(super) fn hidden_from_scripts(&self) -> Result<(Vec<PathBuf>, bool)> {
+        let wanted =
+            Wanted { secrets: true, repositories: true, into_repositories: false, packages: true };
+        let (mut hidden, repositories) = match self.runner {
+            None => self.find(wanted)?,
+            Some(runner) => {
+                let rules = SecretRules {
+                    ignored: self.workspace.ignored()?,
+                    secrets: self.policy.guarded_globs(),
+                };
+                runner.know_folders_by(rules);
+                self.find_with(wanted, |dir, ignored| {
+                    self.look_again(runner, dir, wanted, ignored)
+                })?
+            }
+        };
+        let sealed = !repositories.is_empty() && self.keeps_protected(&repositories);
+        for repository in repositories.iter().filter(|repository| sealed && repository.is_dir) {
+            hidden.extend(self.sealed_in(&repository.path)?);
+        }
+        Ok((hidden, sealed))
+    }
+
     /// Whether a repository holds files that nobody may see unasked, or it cannot be found out.
     fn keeps_protected(&self, repositories: &[FoundRepository]) -> bool {
         let Some(runner) = self.runner else { return true };
@@ -196,57 +224,111 @@ impl Tools<'_> {
 
     /// What to hide, and where repositories are.
     fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
+        self.find_with(wanted, |dir, ignored| self.look_into(dir, wanted, ignored))
+    }
+
+    fn find_with(
+        &self,
+        wanted: Wanted,
+        mut look_into: impl FnMut(&Path, &Ignored) -> Result<Option<Arc<FolderLook>>>,
+    ) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
         let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
         if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
             return Ok((hidden, repositories));
         }
-        let enters = wanted.into_repositories && (wanted.secrets || !ignored.is_empty());
         let mut left = ws.options().max_entries;
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
             // The folder is gone or not readable, so the command cannot read it either.
-            let Ok(mut names) = Names::open(ws.handle(), &dir) else { continue };
-            let repository = repository_listed(&dir, &names);
-            // Known by its content, because it has another name than `.git`.
-            let is_bare = repository.as_ref().is_some_and(|inside| inside.as_os_str().is_empty())
-                && !dir.ends_with(GIT_DIR);
-            if is_bare && wanted.repositories && !dir.as_os_str().is_empty() {
+            let Some(look) = look_into(&dir, &ignored)? else { continue };
+            left = left.checked_sub(look.entries).ok_or_else(too_much)?;
+            if look.is_bare {
                 repositories.push(FoundRepository { path: dir.clone(), is_dir: true });
             }
-            let read = names.each(|name, kind| {
-                left = left.checked_sub(1).ok_or(rustix::io::Errno::OVERFLOW)?;
-                let path = dir.join(name);
-                let is_dir = kind == Kind::Directory;
-                let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
-                let secret = wanted.secrets
-                    && kind != Kind::Symlink
-                    && ((sealed && wanted.into_repositories) || self.is_secret(&path));
-                if ignored.hides_entry(&path, is_dir) || secret {
-                    hidden.push(path);
-                    return Ok(());
-                }
-                let is_git = name.eq_ignore_ascii_case(GIT_DIR);
-                if is_git && wanted.repositories {
-                    repositories.push(FoundRepository { path: path.clone(), is_dir });
-                }
-                // Git's own objects hold nothing by name, and other people's packages no secrets of
-                // this project.
-                // But a repository can be put among the objects of one that is not called `.git`.
-                let passed_by = (sealed && !(is_bare && wanted.repositories))
-                    || (is_git && !enters)
-                    || (name == "node_modules" && !wanted.packages && ignored.is_empty());
-                if is_dir && !passed_by {
-                    todo.push(path);
-                }
-                Ok(())
-            });
-            if read.is_err() || hidden.len() + repositories.len() > MAX_RESTRICTED {
+            hidden.extend(look.hidden.iter().map(|name| dir.join(name)));
+            repositories.extend(
+                look.repositories.iter().map(|(name, is_dir)| FoundRepository {
+                    path: dir.join(name),
+                    is_dir: *is_dir,
+                }),
+            );
+            todo.extend(look.below.iter().map(|name| dir.join(name)));
+            if hidden.len() + repositories.len() > MAX_RESTRICTED {
                 return Err(too_much());
             }
         }
         Ok((hidden, repositories))
+    }
+
+    /// Looks at the entries of one folder. `None` if it cannot be opened.
+    fn look_into(
+        &self,
+        dir: &Path,
+        wanted: Wanted,
+        ignored: &Ignored,
+    ) -> Result<Option<Arc<FolderLook>>> {
+        let enters = wanted.into_repositories && (wanted.secrets || !ignored.is_empty());
+        let Ok(mut names) = Names::open(self.workspace.handle(), dir) else { return Ok(None) };
+        let repository = repository_listed(dir, &names);
+        // Known by its content, because it has another name than `.git`.
+        let is_bare = repository.as_ref().is_some_and(|inside| inside.as_os_str().is_empty())
+            && !dir.ends_with(GIT_DIR);
+        let mut look = FolderLook {
+            is_bare: is_bare && wanted.repositories && !dir.as_os_str().is_empty(),
+            ..FolderLook::default()
+        };
+        let read = names.each(|name, kind| {
+            look.entries += 1;
+            let path = dir.join(name);
+            let is_dir = kind == Kind::Directory;
+            let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
+            let secret = wanted.secrets
+                && kind != Kind::Symlink
+                && ((sealed && wanted.into_repositories) || self.is_secret(&path));
+            if ignored.hides_entry(&path, is_dir) || secret {
+                look.hidden.push(name.to_owned());
+                return Ok(());
+            }
+            let is_git = name.eq_ignore_ascii_case(GIT_DIR);
+            if is_git && wanted.repositories {
+                look.repositories.push((name.to_owned(), is_dir));
+            }
+            // Git's own objects hold nothing by name, and other people's packages no secrets of
+            // this project.
+            // But a repository can be put among the objects of one that is not called `.git`.
+            let passed_by = (sealed && !(is_bare && wanted.repositories))
+                || (is_git && !enters)
+                || (name == "node_modules" && !wanted.packages && ignored.is_empty());
+            if is_dir && !passed_by {
+                look.below.push(name.to_owned());
+            }
+            Ok(())
+        });
+        read.map_err(|_| too_much())?;
+        Ok(Some(Arc::new(look)))
+    }
+
+    /// The same, for scripts: they run often, so folders that have not changed are not read again.
+    fn look_again(
+        &self,
+        runner: &Runner,
+        dir: &Path,
+        wanted: Wanted,
+        ignored: &Ignored,
+    ) -> Result<Option<Arc<FolderLook>>> {
+        let handle = beneath::open(self.workspace.handle(), dir, beneath::DIRECTORY);
+        let Ok(stat) = handle.and_then(rustix::fs::fstat) else { return Ok(None) };
+        let stamp = FolderStamp::of(&stat);
+        if let Some(known) = runner.known_folder(dir, stamp) {
+            return Ok(Some(known));
+        }
+        let look = self.look_into(dir, wanted, ignored)?;
+        if let Some(look) = look.as_ref().filter(|_| stamp.is_settled()) {
+            runner.remember_folder(dir, stamp, look.clone());
+        }
+        Ok(look)
     }
 }
 

@@ -11,8 +11,8 @@ use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_core::policy::verdict::Judgement;
 use atelier_executor::{
-    Approval, Cancel, Functions, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools,
-    Workspace,
+    Approval, Cancel, Functions, GitIdentity, LayerOptions, Layers, Options, Origin, Runner,
+    RunnerOptions, Toolchains, Tools, Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,6 +22,7 @@ pub(crate) struct Fixture {
     pub(crate) ws: Workspace,
     pub(crate) runner: Runner,
     pub(crate) roots: Roots,
+    pub(crate) layers: Layers,
 }
 
 impl Fixture {
@@ -57,7 +58,9 @@ impl Fixture {
         let runner = Runner::new(&ws, options).unwrap();
         let roots =
             Roots::announced(root.to_str().unwrap()).also(base.path().join("ws").to_str().unwrap());
-        Self { base, ws, runner, roots }
+        let state = base.path().join("state");
+        let layers = Layers::open(&state, &ws, LayerOptions::default()).unwrap();
+        Self { base, ws, runner, roots, layers }
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -81,6 +84,8 @@ impl Fixture {
             policy: Policy::builtin(),
             roots: &self.roots,
             functions: Functions::builtin(),
+            layers: Some(&self.layers),
+            origin: Origin::local(),
         }
     }
 

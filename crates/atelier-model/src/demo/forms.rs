@@ -8,7 +8,18 @@ pub(super) struct Form {
     pub(super) tool: &'static str,
     /// `write_file` with `mode: append`.
     pub(super) append: bool,
+    /// What `shell` runs, if that is the tool.
+    pub(super) script: Option<Script>,
     pub(super) regex: Regex,
+}
+
+/// A script that the demo model knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// Runs the project's tests, whatever they are.
+    Tests,
+    /// Replaces a text in all files. The change is landed afterwards.
+    ReplaceEverywhere,
 }
 
 /// A quoted text, in any kind of quotation marks, which is taken literally.
@@ -25,6 +36,8 @@ const POLITE: &str = concat!(
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     // English
+    ("replace_everywhere", r"(?:rename|replace|change) (?<old>ARG) (?:to|with|by|into) (?<new>ARG) (?:in all(?: the| of the)? files|in every file|everywhere)", "rename foo to bar in all files"),
+    ("tests", r"(?:run|execute)(?: all)?(?: the| my| our)?(?: unit)? tests[.!]?\s*$", "run the tests"),
     ("create_directory", r"(?:create|make)(?: a| the)?(?: new)? (?:directory|folder) (?<path>ARG)", "make a folder docs"),
     ("edit_file", r"(?:replace|change) (?<old>ARG) (?:with|to|by) (?<new>ARG) in (?<path>ARG)", "replace `foo` with `bar` in src/a.rs"),
     ("write_file", r"(?:write|save|put) (?<content>QUOTED) (?:to|into|in)(?: the)?(?: file)? (?<path>ARG)", "write \"hello\" to notes.txt"),
@@ -46,6 +59,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("read_file", r"what(?: is|'s| are| does)?(?: the)?(?: in(?:side)?| contents? of)(?: the)?(?: file)? (?<path>FILE)", "what is in README.md?"),
     ("read_file", r"(?:read|show|open|cat|print|display)(?: me)?(?: the)?(?: (?:files?|contents? of))?(?: the)? (?<path>ARG)", "read README.md"),
     // Russian
+    ("replace_everywhere", r"(?:переименуй|замени)(?:те)? (?<old>ARG) (?:в|на) (?<new>ARG) (?:во всех файлах|везде)", "переименуй foo в bar во всех файлах"),
+    ("tests", r"(?:запусти|выполни|прогони)(?:те)?(?: все)? тесты[.!]?\s*$", "запусти тесты"),
     ("create_directory", r"(?:создай|сделай)(?:те)? (?:папку|каталог|директорию) (?<path>ARG)", "создай папку docs"),
     ("edit_file", r"замени(?:те)? (?<old>ARG) на (?<new>ARG) в (?:файле )?(?<path>ARG)", "замени `foo` на `bar` в src/a.rs"),
     ("write_file", r"(?:запиши|напиши|сохрани)(?:те)? (?<content>QUOTED) в (?:файл )?(?<path>ARG)", "запиши «привет» в notes.txt"),
@@ -61,6 +76,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("read_file", r"что(?: написано| находится)? в файле (?<path>ARG)", "что в файле README.md?"),
     ("read_file", r"(?:прочитай|прочти|покажи|открой)(?:те)?(?: мне)?(?: содержимое)?(?: файла?)? (?<path>ARG)", "прочитай README.md"),
     // Japanese: the object comes before the verb.
+    ("replace_everywhere", r"(?:すべて|全て)のファイルで\s*(?<old>JA)\s*を\s*(?<new>JA)\s*に(?:置き換え|置換|変え|変更|リネーム)", "すべてのファイルで「foo」を「bar」に置き換えて"),
+    ("tests", r"(?:すべての|全ての)?テストを(?:実行|走らせ)", "テストを実行して"),
     ("create_directory", r"(?<path>JA)\s*(?:という)?(?:フォルダ|ディレクトリ)ー?を(?:作|作成)", "docsフォルダを作って"),
     ("edit_file", r"(?<path>JA)\s*の\s*(?<old>JA)\s*を\s*(?<new>JA)\s*に(?:置き換え|置換|変え|変更)", "src/a.rsの「foo」を「bar」に置き換えて"),
     ("append", r"(?<path>JA)\s*に\s*(?<content>「[^」]+」)\s*(?:と|を)?(?:追記|追加)", "notes.txtに「more」を追記して"),
@@ -82,6 +99,7 @@ pub(super) static COMMAND: LazyLock<Form> = LazyLock::new(|| {
     Form {
         tool: "execute_command",
         append: false,
+        script: None,
         regex: compiled(&format!(r"^\s*(?:\$ )?(?<command>(?:{programs})(?: [^\n]+)?)\s*$")),
     }
 });
@@ -100,8 +118,13 @@ pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
             .replace("PATH", &format!(r"{QUOTED}|[^\s:,;]+"))
             .replace("JA", r"「[^」]+」|`[^`]+`|[^\s、。「」をにの]+?");
         let regex = compiled(&format!(r"(?i)^\s*{POLITE}(?:{pattern})"));
-        let append = tool == "append";
-        Form { tool: if append { "write_file" } else { tool }, append, regex }
+        let (tool, append, script) = match tool {
+            "append" => ("write_file", true, None),
+            "tests" => ("shell", false, Some(Script::Tests)),
+            "replace_everywhere" => ("shell", false, Some(Script::ReplaceEverywhere)),
+            tool => (tool, false, None),
+        };
+        Form { tool, append, script, regex }
     };
     TABLE.iter().map(form).collect()
 });

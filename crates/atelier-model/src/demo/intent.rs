@@ -1,6 +1,6 @@
 //! Recognises tool calls in a user's message.
 
-use super::forms::{COMMAND, FORMS, Form, QUOTED, compiled};
+use super::forms::{COMMAND, FORMS, Form, QUOTED, Script, compiled};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -13,8 +13,19 @@ pub(super) struct Intent {
     pub(super) arguments: Value,
     /// Whether the message asks to do this after the previous request ("then").
     pub(super) afterwards: bool,
+    /// Whether what the call does in its layer is landed afterwards.
+    pub(super) lands: bool,
     /// Whether it ends in text to be written, to which the following words may belong.
     ends_in_content: bool,
+}
+
+impl Intent {
+    /// The calls that do what was asked for, in order.
+    pub(super) fn calls(&self) -> Vec<(&'static str, Value)> {
+        let mut calls = vec![(self.tool, self.arguments.clone())];
+        calls.extend(self.lands.then(|| ("land", json!({}))));
+        calls
+    }
 }
 
 /// A possible boundary between two requests. It counts only if a request follows.
@@ -102,6 +113,7 @@ fn parse_form(form: &Form, text: &str, afterwards: bool) -> Option<Intent> {
         tool: form.tool,
         arguments,
         afterwards,
+        lands: form.script == Some(Script::ReplaceEverywhere),
         ends_in_content,
     })
 }
@@ -110,6 +122,13 @@ fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
     let group = |name: &str| found.name(name).map(|group| unquoted_word(group.as_str()));
     let mut arguments = Map::new();
     match form.tool {
+        "shell" => {
+            let script = match form.script? {
+                Script::Tests => TESTS.to_owned(),
+                Script::ReplaceEverywhere => replace_everywhere(group("old")?, group("new")?)?,
+            };
+            arguments.insert("script".into(), script.into());
+        }
         "execute_command" => {
             let mut words = shlex::split(group("command")?)?.into_iter();
             arguments.insert("command".into(), words.next()?.into());
@@ -148,6 +167,39 @@ fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
         }
     }
     Some(Value::Object(arguments))
+}
+
+/// Runs the tests of the project in the folder.
+const TESTS: &str = "\
+if [ -f run_tests.sh ]; then bash run_tests.sh
+elif [ -f Cargo.toml ]; then cargo test
+elif [ -f go.mod ]; then go test ./...
+elif [ -f package.json ]; then npm test
+elif [ -f Makefile ] && grep -q '^test:' Makefile; then make test
+elif [ -d tests ] || compgen -G 'test_*.py' >/dev/null; then python3 -m unittest
+else echo 'There are no tests that I know how to run.' >&2; exit 1
+fi
+";
+
+/// A script that replaces a text in all files of the folder; `None` if it has several lines.
+fn replace_everywhere(old: &str, new: &str) -> Option<String> {
+    let escaped = |text: &str, special: &str| {
+        let mut escaped = String::new();
+        for c in text.chars() {
+            escaped.extend(special.contains(c).then_some('\\'));
+            escaped.push(c);
+        }
+        escaped
+    };
+    if [old, new].iter().any(|text| text.contains(char::is_control)) {
+        return None;
+    }
+    let replacement = format!("s/{}/{}/g", escaped(old, r"\/.*[]^$"), escaped(new, r"\/&"));
+    Some(format!(
+        "grep -rlIF --null --exclude-dir=.git -e {} . | xargs -0 -r sed -i -e {}\n",
+        shlex::try_quote(old).ok()?,
+        shlex::try_quote(&replacement).ok()?,
+    ))
 }
 
 /// Removes surrounding quotation marks.
@@ -271,6 +323,32 @@ mod tests {
         ] {
             assert_eq!(calls(message), [(tool, arguments)], "{message}");
         }
+    }
+
+    #[test]
+    fn a_shell_tries_before_anything_is_landed() {
+        let calls = |message: &str| -> Vec<(&'static str, Value)> {
+            intents(message).iter().flat_map(Intent::calls).collect()
+        };
+        let script = "grep -rlIF --null --exclude-dir=.git -e 'a/b' . | \
+            xargs -0 -r sed -i -e 's/a\\/b/it\\&s/g'\n";
+        for message in ["Rename a/b to it&s in all files.", "переименуй a/b в it&s во всех файлах"]
+        {
+            let calls = calls(message);
+            assert_eq!((calls[0].0, &calls[1]), ("shell", &("land", json!({}))), "{message}");
+            // How words are quoted does not matter.
+            let words = |script: &str| shlex::split(script).expect("whole quotes");
+            let Some(Value::String(found)) = calls[0].1.get("script") else {
+                panic!("no script: {message}")
+            };
+            assert_eq!(words(found), words(script), "{message}");
+        }
+        for message in ["run the tests", "Run all tests!", "запусти тесты", "テストを実行して"]
+        {
+            assert_eq!(calls(message), [("shell", json!({"script": TESTS}))], "{message}");
+        }
+        assert_eq!(calls("run tests/all.sh")[0].0, "execute_command");
+        assert_eq!(calls("rename a.txt to b.txt")[0].0, "move_file");
     }
 
     #[test]

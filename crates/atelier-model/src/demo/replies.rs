@@ -54,17 +54,19 @@ impl Language {
         match self {
             Self::English => {
                 "I understand only simple requests, such as:\n- read README.md\n- write \
-                 notes.txt: hello\n- run git status\n- search for main\n- list src\nSeveral can \
+                 notes.txt: hello\n- run git status\n- run the tests\n- rename foo to bar in all \
+                 files\n- search for main\n- list src\nSeveral can \
                  be joined with \"then\"."
             }
             Self::Russian => {
                 "Я понимаю только простые просьбы, например:\n- прочитай README.md\n- запиши в \
-                 notes.txt: привет\n- выполни git status\n- найди main\n- покажи файлы в \
+                 notes.txt: привет\n- выполни git status\n- запусти тесты\n- переименуй foo в bar во всех \
+                 файлах\n- найди main\n- покажи файлы в \
                  src\nНесколько просьб можно соединить словом «затем»."
             }
             Self::Japanese => {
                 "簡単な依頼だけが分かります。例:\n- README.mdを読んで\n- notes.txtに「こんにちは」と書いて\n- git status \
-                 を実行して\n- 「main」を検索して\n- srcのファイル一覧を見せて\n「それから」でつなげられます。"
+                 を実行して\n- テストを実行して\n- すべてのファイルで「foo」を「bar」に置き換えて\n- 「main」を検索して\n- srcのファイル一覧を見せて\n「それから」でつなげられます。"
             }
         }
     }

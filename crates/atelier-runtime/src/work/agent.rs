@@ -263,12 +263,9 @@ impl AgentServices {
         memory: &str,
     ) -> Result<Request> {
         let config = &context.agent.config;
-        let mut system = prompt::system(
-            config,
-            &context.project,
-            context.client.as_ref(),
-            context.files.is_some(),
-        );
+        let (client, own_files) = (context.client.as_ref(), context.files.is_some());
+        let mut system =
+            prompt::system(config, &context.project, client, own_files, &context.tools);
         let history = self.history(owned, task).await?;
         let plan_tasks = match task.plan_id {
             None => Vec::new(),

@@ -2,9 +2,7 @@
 
 use crate::own_files::{PRESENT_FILES, PRESENT_FILES_DESCRIPTION, present_files_schema};
 use atelier_core::{
-    AgentConfig, InteractionType, WorkspaceKind,
-    policy::limits::Limits,
-    tools::{ToolDef, ToolTable},
+    AgentConfig, InteractionType, WorkspaceKind, policy::limits::Limits, tools::ToolTable,
 };
 use atelier_model::ToolSchema;
 use serde_json::{Value, json};
@@ -27,7 +25,7 @@ static ON_MACHINE: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
 /// Tools on the user's machine that can also act on the conversation's files.
 static ON_MACHINE_AND_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     let with_workspace = |tool: &ToolSchema| {
-        if runs_commands(&tool.name) || is_about_memory(&tool.name) {
+        if is_on_machine_only(&tool.name) || is_about_memory(&tool.name) {
             return tool.clone();
         }
         let mut parameters = tool.parameters().clone();
@@ -45,7 +43,7 @@ static ON_MACHINE_AND_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(
 static ON_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     ON_MACHINE
         .iter()
-        .filter(|tool| !runs_commands(&tool.name))
+        .filter(|tool| !is_on_machine_only(&tool.name))
         .cloned()
         .chain([present()])
         .collect()
@@ -79,8 +77,10 @@ pub(super) fn tool(name: &str) -> &str {
     name.strip_prefix("tool_").unwrap_or(name)
 }
 
-fn runs_commands(name: &str) -> bool {
-    ToolTable::builtin().get(name).is_some_and(ToolDef::runs_commands)
+/// Whether the tool runs commands or works in a layer, which only machines can.
+fn is_on_machine_only(name: &str) -> bool {
+    let tool = ToolTable::builtin().get(name);
+    tool.is_some_and(|tool| tool.runs_commands() || tool.is_layered())
 }
 
 /// Whether a tool acts only on the agent's own memory, and so does not need the gate.

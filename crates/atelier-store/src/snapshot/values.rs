@@ -27,6 +27,8 @@ pub(super) enum Type {
     Text,
     Time,
     Int,
+    /// A number of 32 bits.
+    ShortInt,
     Real,
     Bool,
     Bytes,
@@ -39,6 +41,7 @@ impl Type {
             "text" => Type::Text,
             "timestamp with time zone" => Type::Time,
             "bigint" => Type::Int,
+            "integer" => Type::ShortInt,
             "double precision" => Type::Real,
             "boolean" => Type::Bool,
             "bytea" => Type::Bytes,
@@ -97,6 +100,9 @@ pub(super) fn of_postgres(row: &PgRow, columns: &[Column]) -> Result<Vec<Value>>
                 truth.map(|truth| Value::Int(truth.into()))
             }
             Type::Int => row.try_get::<Option<i64>, _>(index)?.map(Value::Int),
+            Type::ShortInt => {
+                row.try_get::<Option<i32>, _>(index)?.map(|number| Value::Int(number.into()))
+            }
             Type::Real => row.try_get::<Option<f64>, _>(index)?.map(Value::Real),
             Type::Bytes => row.try_get::<Option<Vec<u8>>, _>(index)?.map(Value::Bytes),
             Type::Text | Type::AsStored => {
@@ -130,7 +136,8 @@ impl Values {
             Type::Uuid => Values::Uuid(Vec::new()),
             Type::Text | Type::AsStored => Values::Text(Vec::new()),
             Type::Time => Values::Time(Vec::new()),
-            Type::Int => Values::Int(Vec::new()),
+            // PostgreSQL converts them to the type of the column.
+            Type::Int | Type::ShortInt => Values::Int(Vec::new()),
             Type::Real => Values::Real(Vec::new()),
             Type::Bool => Values::Bool(Vec::new()),
             Type::Bytes => Values::Bytes(Vec::new()),

@@ -23,6 +23,7 @@ fn job(
             patient: false,
             outcome: None,
             reply,
+            submitted: Instant::now(),
         }),
         answer,
     )

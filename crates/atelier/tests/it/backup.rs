@@ -189,7 +189,9 @@ async fn installation_moves_to_postgres() {
     assert!(said.contains("Every row was read back"), "{said}");
     let refusal = run(&old, &migrate).unwrap_err();
     assert!(refusal.contains("not empty"), "{refusal}");
-    std::fs::copy(old.data().join("secret.key"), new.data().join("secret.key")).unwrap();
+    for key in ["secret.key", "models.key"] {
+        std::fs::copy(old.data().join(key), new.data().join(key)).unwrap();
+    }
     let new = new.restart_killed().await;
     belongings.ann = belongings.ann.at(&new);
     assert_eq!(belongings.look().await, before);

@@ -129,3 +129,49 @@ fn tool_command_prints_its_result() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((result["success"].clone(), output.status.code()), (json!(false), Some(1)));
 }
+
+/// LY-30, LY-21
+#[test]
+fn scripts_are_tried_and_landed_from_the_command_line() {
+    let base = workspace();
+    let root = root(base.path());
+    let state = base.path().join("state");
+    let notes = || std::fs::read_to_string(base.path().join("ws/notes.txt")).unwrap();
+    let atelier = |arguments: &[&str]| {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        command.args(arguments).env("XDG_STATE_HOME", &state).env("XDG_CACHE_HOME", &state);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), text, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let tool = |name: &str, params: Value| -> Value {
+        let (_, text, errors) = atelier(&["tool", "--root", &root, name, &params.to_string()]);
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"))
+    };
+    let ran = tool("shell", json!({ "script": "echo more >> notes.txt; echo x > new.txt; pwd" }));
+    assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!(format!("{root}\n"))));
+    assert_eq!(notes(), "notes\n");
+    let (_, listed, _) = atelier(&["changes", "--root", &root]);
+    assert_eq!(listed, "added    new.txt\nchanged  notes.txt\n");
+    let (_, diff, _) = atelier(&["changes", "--root", &root, "--diff"]);
+    assert!(diff.contains("--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n notes\n+more\n"));
+    let (landed, text, _) = atelier(&["land", "--root", &root, "notes.txt"]);
+    assert!(landed && text.starts_with("changed  notes.txt\nLanded."), "{text}");
+    assert_eq!(notes(), "notes\nmore\n");
+    let (undone, text, _) = atelier(&["undo", "--root", &root]);
+    assert!(undone && text.starts_with("changed  notes.txt\nUndone."), "{text}");
+    assert_eq!(notes(), "notes\n");
+    let (discarded, text, _) = atelier(&["discard", "--root", &root]);
+    assert!(discarded && text == "Discarded 1 changes.\n", "{text}");
+    assert_eq!(atelier(&["changes", "--root", &root]).1, "The layer has no changes.\n");
+    let (failed, text, _) = atelier(&["land", "--root", &root]);
+    assert!(!failed && text.contains("Not found: a change in the layer"), "{text}");
+    // A job goes on after the command that started it.
+    let job = tool("shell", json!({ "script": "python3 -m http.server 8126", "background": true }));
+    let script =
+        "for i in $(seq 100); do curl -s localhost:8126/notes.txt && break; sleep 0.1; done";
+    assert_eq!(tool("shell", json!({ "script": script }))["stdout"], json!("notes\n"));
+    let stopped = tool("job_stop", json!({ "job_id": job["job_id"] }));
+    assert_eq!((&stopped["running"], &stopped["ended"]), (&json!(false), &json!("stopped")));
+}

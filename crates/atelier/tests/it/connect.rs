@@ -3,6 +3,7 @@
 pub(crate) mod client;
 mod crash;
 mod git;
+mod layers;
 mod limits;
 mod npm;
 pub(crate) mod terminal;

@@ -62,6 +62,38 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
     }
 }
 
+/// LY-12: a host tries in the layer, and the user decides what lands.
+#[tokio::test]
+async fn mcp_host_tries_in_a_layer_and_the_user_decides() {
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let machine = Machine::new();
+    machine.write("notes.txt", "one\n");
+    let _client = machine.connect(&desk, &server.url).await;
+    let mount = desk.project.replace("/my/", "/mcp/");
+    let host = server.program("ann", "agent", &desk.project);
+    let script = json!({"script": "echo two | tee -a notes.txt"});
+    let (ran, error) = call(&host, &mount, "shell", script).await;
+    let ran: Value = serde_json::from_str(&ran).unwrap();
+    assert_eq!((error, &ran["stdout"]), (false, &json!("two\n")), "{ran}");
+    assert_eq!(machine.read("notes.txt"), "one\n");
+    let (shown, _) = call(&host, &mount, "diff", json!({})).await;
+    assert!(shown.contains("+two"), "{shown}");
+    let landing = {
+        let (host, mount) = (host.clone(), mount.clone());
+        tokio::spawn(async move { call(&host, &mount, "land", json!({})).await })
+    };
+    let pending = eventually("a person is asked", async || {
+        let list = desk.user.get(&format!("{}/approvals", desk.project)).await.expect(200);
+        list["approvals"].get(0).cloned()
+    })
+    .await;
+    desk.decide(&pending, "approve", json!({})).await;
+    let (said, error) = landing.await.unwrap();
+    assert!(!error, "{said}");
+    assert_eq!(machine.read("notes.txt"), "one\ntwo\n");
+}
+
 /// The id of the project that a conversation's workspace belongs to.
 pub(crate) async fn project_of(user: &User, workspace: &str) -> String {
     let path = workspace.replace("/workspace/", "/conversations/");

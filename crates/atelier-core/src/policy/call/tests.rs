@@ -146,3 +146,47 @@ fn parameters_have_names() {
         assert_eq!(error.unwrap_err().code().as_str(), "invalid_params");
     }
 }
+
+#[test]
+fn one_simple_command_line_is_split_as_a_shell_would() {
+    let parse = |params: serde_json::Value| {
+        let call =
+            ToolCall::parse("execute_command", params, &Roots::relative_only(), &Limits::default());
+        let command = call.unwrap().command().unwrap().clone();
+        [vec![command.command], command.args].concat()
+    };
+    for (line, words) in [
+        ("pytest -x", &["pytest", "-x"][..]),
+        ("git commit -m 'it; works | $HOME'", &["git", "commit", "-m", "it; works | $HOME"]),
+        (r#"grep "a b" x\ y.txt"#, &["grep", "a b", "x y.txt"]),
+        ("  ls  -la ", &["ls", "-la"]),
+        ("cargo test a::b=c", &["cargo", "test", "a::b=c"]),
+    ] {
+        assert_eq!(parse(json!({"command": line})), words, "{line}");
+    }
+    for line in [
+        "ls",
+        "ls | wc",
+        "ls && rm x",
+        "a; b",
+        "echo $HOME x",
+        "echo \"$(id)\" x",
+        "echo `id` x",
+        "cat < x",
+        "cat > x",
+        "ls *.rs x",
+        "ls ~/x y",
+        "FOO=1 make x",
+        "! true x",
+        "make x &",
+        "(ls x)",
+        "echo {a,b} x",
+        "ls # x",
+        "git\tstatus x",
+        "ls\nrm x",
+        "echo 'open x",
+    ] {
+        assert_eq!(parse(json!({"command": line})), [line], "{line}");
+    }
+    assert_eq!(parse(json!({"command": "a b", "args": ["c"]})), ["a b", "c"]);
+}

@@ -31,6 +31,8 @@ async fn locked_database_is_unhealthy() {
     let ann = server.user("ann");
     let project = ann.project("shop").await;
     becomes_healthy(&server).await;
+    // Opening a worker space writes, so it is opened before.
+    health(&ann, &project).await;
     let mut sql = server.sql().await;
     sql.hold_agents().await;
     let expected =

@@ -1,0 +1,380 @@
+//! Turns the changes of a layer into a set for the door, and takes them out of the layer when they
+//! have landed or are discarded.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use atelier_core::path::WorkspacePath;
+use atelier_core::policy::layered::{ChangeKind, FileChange};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use super::scan::{Change, is_dir, is_empty, is_opaque};
+use super::{Layer, LayerLock, Scan};
+use crate::door::{
+    ChangeSet, Entry, Source, Step, hex, io_error, is_in_git, parent_of, replace_file, stat_at,
+};
+use crate::error::{Error, Result};
+use crate::walk::{Kind, Names};
+use crate::workspace::{Workspace, to_workspace_path};
+
+/// Changes that wait for somebody's word.
+pub(crate) struct Pending {
+    pub(crate) changes: Vec<FileChange>,
+    pub(crate) set: ChangeSet,
+    /// Changes with both sides of each file.
+    pub(crate) digest: String,
+}
+
+impl Pending {
+    pub(crate) fn new(changes: Vec<FileChange>, mut set: ChangeSet) -> Result<Self> {
+        set.steps.sort_by(|a, b| a.path.cmp(&b.path));
+        let sides: Vec<_> =
+            set.steps.iter().map(|step| (&step.path, &step.before, &step.after)).collect();
+        let text = serde_json::to_vec(&sides)
+            .map_err(|error| io_error("list", Path::new("the changes"))(error.into()))?;
+        Ok(Self { changes, set, digest: hex(&Sha256::digest(&text)) })
+    }
+}
+
+/// Whether a path is one of those that are meant, or lies below one. None means all.
+pub(crate) fn is_meant(paths: Option<&[WorkspacePath]>, path: &Path) -> bool {
+    paths.is_none_or(|paths| {
+        paths
+            .iter()
+            .any(|meant| meant.is_root() || path.starts_with(crate::workspace::relative(meant)))
+    })
+}
+
+impl Layer<'_> {
+    /// What landing these paths would change. Fails if one of them cannot land.
+    pub(crate) fn pending(
+        &self,
+        workspace: &Workspace,
+        paths: Option<&[WorkspacePath]>,
+        lock: &LayerLock,
+    ) -> Result<Pending> {
+        if let Some(path) =
+            paths.into_iter().flatten().find(|path| is_in_git(Path::new(path.as_str())))
+        {
+            let why = "commits that were made in a layer do not land. Land the files, and commit \
+                them in the workspace";
+            return Err(Error::Protected { path: path.as_str().to_owned(), why });
+        }
+        let Scan { changes, .. } = self.scan(workspace, lock)?;
+        let meant: Vec<Change> = changes
+            .into_iter()
+            .filter(|change| {
+                is_meant(paths, &change.path)
+                    || change.from.as_ref().is_some_and(|from| is_meant(paths, from))
+            })
+            .collect();
+        if meant.is_empty() {
+            let path = match paths {
+                None => "a change in the layer".to_owned(),
+                Some(paths) => {
+                    let names: Vec<&str> = paths.iter().map(WorkspacePath::as_str).collect();
+                    format!("a change in the layer at {}", names.join(", "))
+                }
+            };
+            return Err(Error::NotFound { path });
+        }
+        if let Some(both) = meant.iter().find(|change| change.conflict) {
+            return Err(Error::ChangedInBoth { path: shown(&both.path) });
+        }
+        let upper = Arc::new(self.upper()?);
+        let (mut list, mut set) = (Vec::new(), ChangeSet::default());
+        for change in &meant {
+            self.add(workspace, change, &upper, &mut list, &mut set)?;
+        }
+        Pending::new(list, set)
+    }
+
+    /// What landing these paths would change, if nothing spoke against it, and which paths the
+    /// workspace has changed as well.
+    pub(crate) fn shown(
+        &self,
+        workspace: &Workspace,
+        paths: Option<&[WorkspacePath]>,
+        lock: &LayerLock,
+    ) -> Result<(ChangeSet, Vec<PathBuf>)> {
+        let scan = self.scan(workspace, lock)?;
+        let upper = Arc::new(self.upper()?);
+        let (mut set, mut conflicts) = (ChangeSet::default(), Vec::new());
+        for change in scan.changes.iter().filter(|change| is_meant(paths, &change.path)) {
+            set.steps.extend(steps(workspace, change, &upper)?);
+            conflicts.extend(change.conflict.then(|| change.path.clone()));
+        }
+        set.steps.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((set, conflicts))
+    }
+
+    fn add(
+        &self,
+        workspace: &Workspace,
+        change: &Change,
+        upper: &Arc<OwnedFd>,
+        list: &mut Vec<FileChange>,
+        set: &mut ChangeSet,
+    ) -> Result<()> {
+        let steps = steps(workspace, change, upper)?;
+        let Some(Step { before, after, .. }) = steps.last() else { return Ok(()) };
+        check_after(&change.path, after)?;
+        let path = to_workspace_path(&change.path, &shown(&change.path))
+            .map_err(|_| unfit(&change.path, "its name cannot be used in a workspace"))?;
+        let from = change.from.as_deref().map(|from| to_workspace_path(from, &shown(from)));
+        if workspace.ignored()?.hides(&change.path, *after == Entry::Folder) {
+            return Err(unfit(&change.path, "it is hidden from agents by .atelierignore"));
+        }
+        list.push(FileChange {
+            path,
+            change: change.kind,
+            from: from.transpose()?,
+            is_directory: change.is_folder(),
+            becomes_executable: after.is_executable() && !before.is_executable(),
+        });
+        set.steps.extend(steps);
+        Ok(())
+    }
+
+    /// Takes what has landed out of the layer, so that the workspace shows through again. While
+    /// scripts run, the layer may not be changed from outside; then it is done later.
+    pub(crate) fn landed(
+        &self,
+        workspace: &Workspace,
+        landed: impl Iterator<Item = PathBuf>,
+        lock: &LayerLock,
+    ) -> Result<()> {
+        let mut paths: Vec<PathBuf> = self.landed_paths()?;
+        paths.extend(landed);
+        self.write_landed(&paths)?;
+        let mut bases = self.bases()?;
+        for path in &paths {
+            bases.forget(path);
+        }
+        self.write_bases(&bases)?;
+        match self.is_mounted() {
+            true => Ok(()),
+            false => self.drop_landed(workspace, lock),
+        }
+    }
+
+    fn landed_file(&self) -> PathBuf {
+        self.folder.join("landed.json")
+    }
+
+    fn landed_paths(&self) -> Result<Vec<PathBuf>> {
+        let path = self.landed_file();
+        match std::fs::read(&path) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|error| io_error("read", &path)(error.into()))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(io_error("read", &path)(error)),
+        }
+    }
+
+    fn write_landed(&self, paths: &[PathBuf]) -> Result<()> {
+        let path = self.landed_file();
+        let text =
+            serde_json::to_vec(paths).map_err(|error| io_error("write", &path)(error.into()))?;
+        replace_file(&path, &text, false)
+    }
+
+    /// Removes from the layer what has landed and is the same on both sides.
+    pub(super) fn drop_landed(&self, workspace: &Workspace, _lock: &LayerLock) -> Result<()> {
+        let mut paths = self.landed_paths()?;
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let upper = self.upper()?;
+        // Inner paths come first.
+        paths.sort();
+        for path in paths.iter().rev() {
+            let Some(stat) = stat_at(upper.as_fd(), path).map_err(io_error("read", path))? else {
+                continue;
+            };
+            let there = stat_at(workspace.handle(), path).map_err(io_error("read", path))?;
+            let same = match (super::scan::is_whiteout(&stat), &there) {
+                (true, None) => true,
+                // A folder directly beneath the root is emptied, but stays.
+                (true, Some(there)) => {
+                    is_dir(there) && is_empty(workspace.handle(), path).unwrap_or(false)
+                }
+                (false, None) => false,
+                (false, Some(there)) if is_dir(&stat) => is_dir(there),
+                (false, Some(_)) => {
+                    let sides =
+                        [upper.as_fd(), workspace.handle()].map(|side| Entry::at(side, path));
+                    let [ours, theirs] = sides;
+                    ours.map_err(io_error("read", path))?
+                        == theirs.map_err(io_error("read", path))?
+                }
+            };
+            // A folder that has more in it than what has landed stays.
+            if same {
+                remove(&upper, path)?;
+            }
+        }
+        // Folders that the kernel has made for what was in them are not needed any more.
+        let above: BTreeSet<&Path> =
+            paths.iter().flat_map(|path| path.ancestors().skip(1)).collect();
+        for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
+            let stat = stat_at(upper.as_fd(), dir).map_err(io_error("read", dir))?;
+            if stat.is_some_and(|stat| is_dir(&stat))
+                && !is_opaque(upper.as_fd(), dir).map_err(io_error("read", dir))?
+            {
+                remove(&upper, dir)?;
+            }
+        }
+        self.write_landed(&[])
+    }
+
+    /// Throws changes away. Returns how many.
+    pub(crate) fn discard(
+        &self,
+        workspace: &Workspace,
+        paths: Option<&[WorkspacePath]>,
+        lock: &LayerLock,
+    ) -> Result<u64> {
+        let scan = self.scan(workspace, lock)?;
+        if self.is_mounted() {
+            return Err(Error::JobsRunning);
+        }
+        let meant: Vec<&Change> =
+            scan.changes.iter().filter(|change| is_meant(paths, &change.path)).collect();
+        let count = meant.iter().filter(|change| !change.is_folder()).count() as u64;
+        if paths.is_none() {
+            self.remove_all()?;
+            self.write_landed(&[])?;
+            return Ok(count);
+        }
+        let upper = self.upper()?;
+        for change in &meant {
+            for dir in change.path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()) {
+                let stat = stat_at(upper.as_fd(), dir).map_err(io_error("read", dir))?;
+                if stat.is_some_and(|stat| !is_dir(&stat)) && !is_meant(paths, dir) {
+                    let why = "its folder was deleted or replaced in the layer. Discard the folder";
+                    return Err(unfit(&change.path, why));
+                }
+            }
+        }
+        let mut bases = self.bases()?;
+        let tops =
+            paths.into_iter().flatten().map(|path| crate::workspace::relative(path).to_owned());
+        let single = meant.iter().map(|change| change.path.clone());
+        for path in single.chain(tops) {
+            remove_all_at(&upper, &path)?;
+            bases.forget(&path);
+        }
+        for change in &meant {
+            if let Some(from) = &change.from {
+                remove_all_at(&upper, from)?;
+                bases.forget(from);
+            }
+        }
+        self.write_bases(&bases)?;
+        Ok(count)
+    }
+}
+
+/// The steps of one change. The last one is for its own path.
+fn steps(workspace: &Workspace, change: &Change, upper: &Arc<OwnedFd>) -> Result<Vec<Step>> {
+    let at = |path: &Path| Entry::at(workspace.handle(), path).map_err(io_error("read", path));
+    let source = Source::Folder(upper.clone());
+    let mut steps = Vec::new();
+    if let Some(from) = &change.from {
+        let (before, after) = (at(from)?, Entry::Absent);
+        steps.push(Step { path: from.clone(), before, after, source: source.clone() });
+    }
+    let path = change.path.clone();
+    let after = match change.kind {
+        ChangeKind::Deleted => Entry::Absent,
+        _ => Entry::at(upper.as_fd(), &path).map_err(io_error("read", &path))?,
+    };
+    steps.push(Step { before: at(&path)?, path, after, source });
+    Ok(steps)
+}
+
+/// Refuses what must not land, whatever a person says.
+fn check_after(path: &Path, after: &Entry) -> Result<()> {
+    match after {
+        Entry::Special => Err(unfit(path, "devices, sockets and FIFOs do not land")),
+        Entry::File { mode, .. } if mode & 0o7000 != 0 => {
+            Err(unfit(path, "it has the set-user-ID, set-group-ID or sticky bit"))
+        }
+        Entry::Link { target } if leaves(path, Path::new(target)) => {
+            Err(unfit(path, "it is a link that leads out of the workspace"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a link at `path` leads out of the workspace. An absolute link does, because on another
+/// machine it means something else.
+fn leaves(path: &Path, target: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    for part in target.components() {
+        match part {
+            Component::Normal(name) if is_in_git(Path::new(name)) => return true,
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return true,
+        }
+    }
+    false
+}
+
+fn unfit(path: &Path, why: &'static str) -> Error {
+    Error::Protected { path: shown(path), why }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Removes an entry of the layer, if it is no folder with something in it.
+fn remove(upper: &OwnedFd, path: &Path) -> Result<()> {
+    let fail = |errno: Errno| io_error("remove", path)(errno.into());
+    let parent = parent_of(upper.as_fd(), path).map_err(io_error("open", path))?;
+    let Some((dir, name)) = parent else { return Ok(()) };
+    match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {
+            match rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+                Err(errno) => Err(fail(errno)),
+            }
+        }
+        Err(errno) => Err(fail(errno)),
+    }
+}
+
+/// Removes an entry of the layer with everything in it.
+fn remove_all_at(upper: &OwnedFd, top: &Path) -> Result<()> {
+    if top.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let mut todo = vec![(top.to_owned(), false)];
+    while let Some((path, emptied)) = todo.pop() {
+        let stat = stat_at(upper.as_fd(), &path).map_err(io_error("read", &path))?;
+        let Some(stat) = stat else { continue };
+        if is_dir(&stat) && !emptied {
+            todo.push((path.clone(), true));
+            let mut names = Names::open(upper.as_fd(), &path)
+                .map_err(|errno| io_error("list", &path)(errno.into()))?;
+            let listed = names.each(|name, _: Kind| {
+                todo.push((path.join(name), false));
+                Ok(())
+            });
+            listed.map_err(|errno| io_error("list", &path)(errno.into()))?;
+        } else {
+            remove(upper, &path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! Trying in a layer and landing: scripts run without a question, and people decide about what they
+//! have changed.
+
+use super::client::{Desk, Machine};
+use crate::{chat::Chat, start};
+use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// A conversation whose calls are made directly.
+struct Conversation {
+    desk: Desk,
+    session: String,
+}
+
+impl Conversation {
+    async fn of(desk: &Desk) -> Self {
+        let session = desk.post("chat/sessions/", json!({})).await.expect(201);
+        Self { desk: desk.clone(), session: session["id"].as_str().unwrap().to_owned() }
+    }
+
+    async fn execute(&self, tool: &str, params: Value) -> Value {
+        let call = json!({"tool_name": tool, "tool_params": params, "session_id": self.session});
+        self.desk.post("tools/execute", call).await.expect(200)
+    }
+
+    /// Makes a call about which nobody is asked, and returns its result.
+    async fn run(&self, tool: &str, params: Value) -> Value {
+        let call = self.execute(tool, params).await;
+        let done = self.desk.until(&call, "completed").await;
+        assert_eq!((&done["risk_level"], &done["approval"]), (&json!("LOW"), &Value::Null));
+        done["result"].clone()
+    }
+
+    async fn shell(&self, script: &str) -> Value {
+        self.run("shell", json!({"script": script})).await
+    }
+
+    /// Makes a call that a person is asked about, and returns it as they see it.
+    async fn asked(&self, tool: &str, params: Value) -> Value {
+        let call = self.execute(tool, params).await;
+        self.desk.until(&call, "pending_approval").await
+    }
+
+    async fn approved(&self, asked: &Value, scope: &str) -> Value {
+        self.desk.decide(asked, "approve", json!({"scope": scope})).await;
+        self.desk.until(asked, "completed").await["result"].clone()
+    }
+
+    /// The paths that differ between the layer and the folder, each with how.
+    async fn changes(&self) -> Vec<(String, String)> {
+        let listed = self.run("changes", json!({})).await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let files = listed["files"].as_array().unwrap();
+        files.iter().map(|file| (text(&file["path"]), text(&file["change"]))).collect()
+    }
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(path, how)| ((*path).to_owned(), (*how).to_owned())).collect()
+}
+
+/// LY-01 LY-02 LY-03: scripts change nothing but the layer; the landing is asked about once, with
+/// the whole difference; and it can be undone.
+#[rstest]
+#[tokio::test]
+async fn tried_changes_land_after_one_question_and_can_be_undone(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let machine = Machine::new();
+    machine.write("src/a.txt", "one\ntwo\n");
+    machine.write("src/b.txt", "two\n");
+    let before = machine.files();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+
+    let ran = talk
+        .shell("grep -rl two src | sort | tee list.txt | xargs sed -i s/two/2/; wc -l < list.txt")
+        .await;
+    assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(0), &json!("2\n")), "{ran}");
+    assert_eq!((&ran["changes"]["added"], &ran["changes"]["changed"]), (&json!(1), &json!(2)));
+    assert_eq!(machine.files(), before, "the folder stays as it is");
+    // The layer is kept between calls, and the file tools see the folder.
+    assert_eq!(talk.shell("cat src/b.txt; rm list.txt").await["stdout"], "2\n");
+    let read = talk.run("read_file", json!({"path": "src/b.txt"})).await;
+    assert_eq!(read["content"], "two\n");
+    let listed = pairs(&[("src/a.txt", "changed"), ("src/b.txt", "changed")]);
+    assert_eq!(talk.changes().await, listed);
+
+    let asked = talk.asked("land", json!({})).await;
+    assert_eq!((&asked["risk_level"], &asked["tool_name"]), (&json!("MEDIUM"), &json!("land")));
+    let diff = asked["preview"]["diff"].as_str().unwrap();
+    let whole = "diff --git a/src/a.txt b/src/a.txt\n--- a/src/a.txt\n+++ b/src/a.txt\n\
+        @@ -1,2 +1,2 @@\n one\n-two\n+2\ndiff --git a/src/b.txt b/src/b.txt\n--- a/src/b.txt\n\
+        +++ b/src/b.txt\n@@ -1,1 +1,1 @@\n-two\n+2\n";
+    assert_eq!(diff, whole);
+    assert_eq!(machine.files(), before, "not before it is approved");
+    let landed = talk.approved(&asked, "once").await;
+    assert_eq!(landed["landed"].as_array().unwrap().len(), 2, "{landed}");
+    assert_eq!(
+        (machine.read("src/a.txt"), machine.read("src/b.txt")),
+        ("one\n2\n".into(), "2\n".into())
+    );
+    assert_eq!(talk.changes().await, []);
+
+    let asked = talk.asked("undo", json!({})).await;
+    assert!(asked["preview"]["diff"].as_str().unwrap().contains("-2\n+two\n"), "{asked}");
+    talk.approved(&asked, "once").await;
+    assert_eq!(machine.files(), before);
+}
+
+/// LY-04: what a person rejects does not land, and stays in the layer until it is discarded.
+#[tokio::test]
+async fn rejected_landing_changes_nothing() {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    let before = machine.files();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+    talk.shell("echo new > a.txt; echo more > b.txt").await;
+    let asked = talk.asked("land", json!({"paths": ["a.txt"]})).await;
+    assert!(!asked["preview"]["diff"].as_str().unwrap().contains("b.txt"), "{asked}");
+    desk.decide(&asked, "reject", json!({"reason": "no"})).await;
+    assert_eq!(desk.until(&asked, "rejected").await["error"]["code"], "approval_rejected");
+    assert_eq!(machine.files(), before);
+    assert_eq!(talk.changes().await, pairs(&[("a.txt", "changed"), ("b.txt", "added")]));
+    talk.run("discard", json!({"paths": ["b.txt"]})).await;
+    assert_eq!(talk.changes().await, pairs(&[("a.txt", "changed")]));
+    talk.run("discard", json!({})).await;
+    assert_eq!(talk.changes().await, []);
+    assert_eq!(machine.files(), before);
+}
+
+/// LY-05: nothing that a person changes meanwhile is overwritten, and nothing lands that was not
+/// shown.
+#[tokio::test]
+async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    machine.write("b.txt", "old\n");
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+
+    // The person changes a file before the landing is asked for: that is a conflict.
+    talk.shell("echo ours > a.txt").await;
+    machine.write("a.txt", "theirs\n");
+    let listed = talk.run("changes", json!({})).await;
+    assert_eq!(listed["files"][0]["conflict"], true, "{listed}");
+    let call = talk.execute("land", json!({})).await;
+    let failed = desk.until(&call, "failed").await;
+    assert_eq!(failed["error"]["code"], "conflict", "{failed}");
+    assert_eq!(machine.read("a.txt"), "theirs\n");
+    talk.run("discard", json!({})).await;
+
+    // The layer changes between the question and the answer: the person is asked about what is
+    // there now.
+    talk.shell("echo shown > b.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    talk.shell("echo sneaked > b.txt").await;
+    desk.decide(&asked, "approve", json!({})).await;
+    let again = atelier_testkit::eventually("asked again", async || {
+        let now = desk.show(&asked).await;
+        let anew = now["approval_id"] != asked["approval_id"];
+        (anew && now["status"] == "pending_approval").then_some(now)
+    })
+    .await;
+    assert_eq!(machine.read("b.txt"), "old\n");
+    assert!(again["preview"]["diff"].as_str().unwrap().contains("+sneaked"), "{again}");
+    talk.approved(&again, "once").await;
+    assert_eq!(machine.read("b.txt"), "sneaked\n");
+}
+
+/// LY-06: each conversation has a layer of its own.
+#[tokio::test]
+async fn conversations_do_not_see_each_others_layers() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let (one, other) = (Conversation::of(&desk).await, Conversation::of(&desk).await);
+    one.shell("echo secret plan > plan.txt").await;
+    assert_eq!(other.shell("ls").await["stdout"], "");
+    assert_eq!(other.changes().await, []);
+    assert_eq!(one.changes().await, pairs(&[("plan.txt", "added")]));
+}
+
+/// LY-07: server, project and machine say whether the shell is free, and the strictest holds.
+#[tokio::test]
+async fn shell_can_be_asked_about_or_switched_off() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+    let settle = async |policy: Value| {
+        desk.user.put(&desk.project, json!({"settings": {"policy": policy}})).await
+    };
+    settle(json!({"shell": "sometimes"})).await.expect(422);
+    settle(json!({"shell": "ask"})).await.expect(200);
+    let asked = talk.asked("shell", json!({"script": "echo hi"})).await;
+    assert_eq!((&asked["risk_level"], &asked["rule"]), (&json!("MEDIUM"), &json!("shell ask")));
+    assert_eq!(talk.approved(&asked, "once").await["stdout"], "hi\n");
+    settle(json!({"shell": "off"})).await.expect(200);
+    let denied = talk.execute("shell", json!({"script": "echo hi"})).await;
+    assert_eq!(
+        (&denied["status"], &denied["error"]["code"]),
+        (&json!("denied"), &json!("command_not_allowed"))
+    );
+    // A project cannot loosen what the machine's owner has said.
+    drop(client);
+    machine.rules("[policy]\nshell = \"off\"\n");
+    settle(json!({"shell": "free"})).await.expect(200);
+    let _client = machine.connect(&desk, &server.url).await;
+    let call = talk.execute("shell", json!({"script": "echo hi"})).await;
+    let refused = desk.until(&call, "failed").await;
+    assert_eq!(refused["error"]["code"], "command_not_allowed", "{refused}");
+}
+
+/// LY-08: a landing is as risky as its riskiest file. A permission holds for the folders that it was
+/// given for, and HIGH is always asked about.
+#[tokio::test]
+async fn permission_to_land_holds_for_its_folders() {
+    let machine = Machine::new();
+    machine.write("src/a.txt", "a\n");
+    machine.write("docs/b.txt", "b\n");
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+    talk.shell("echo 1 > src/a.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    assert_eq!(asked["class"]["findings"], json!(["land", "land src/**"]));
+    talk.approved(&asked, "class").await;
+
+    talk.shell("echo 2 > src/a.txt; echo new > src/new.txt").await;
+    let call = talk.execute("land", json!({})).await;
+    let done = desk.until(&call, "completed").await;
+    assert!(done["approval"].is_null() && done["grant_id"].is_string(), "{done}");
+    assert_eq!(
+        (machine.read("src/a.txt"), machine.read("src/new.txt")),
+        ("2\n".into(), "new\n".into())
+    );
+
+    talk.shell("echo 3 > docs/b.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    desk.decide(&asked, "reject", json!({})).await;
+    talk.run("discard", json!({})).await;
+    talk.shell("rm src/a.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    assert_eq!((&asked["risk_level"], &asked["rule"]), (&json!("HIGH"), &json!("land deletes")));
+    talk.approved(&asked, "class").await;
+    assert!(!machine.root().join("src/a.txt").exists());
+    talk.shell("rm src/new.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    assert_eq!(asked["risk_level"], "HIGH", "no permission covers it");
+    assert_eq!(machine.read("src/new.txt"), "new\n");
+}
+
+/// LY-09: the demo model runs tests and renames in all files, with one question.
+#[tokio::test]
+async fn demo_model_tries_and_lands() {
+    let machine = Machine::new();
+    machine.write("run_tests.sh", "grep -q price shop.txt && echo 1 passed\n");
+    machine.write("shop.txt", "the price is high\n");
+    machine.write("lib/more.txt", "price price\n");
+    let server = start(Sqlite).await;
+    let chat = Chat::new(&server, "ann").await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let answer = chat.ask("run the tests", Some("coder")).await;
+    assert!(answer["content"].as_str().unwrap().contains("1 passed"), "{answer}");
+
+    let accepted = chat.said("rename price to cost in all files", Some("coder")).await;
+    let asked = &chat.pending(1).await[0];
+    assert_eq!(asked["tool_name"], "land");
+    assert_eq!(machine.read("shop.txt"), "the price is high\n");
+    chat.desk.decide(asked, "approve", json!({})).await;
+    chat.task_until(&accepted, "completed").await;
+    assert_eq!(
+        (machine.read("shop.txt"), machine.read("lib/more.txt")),
+        ("the cost is high\n".into(), "cost cost\n".into())
+    );
+}
+
+/// LY-10: a command line for the old tool is split if it is one simple command; otherwise the
+/// refusal names the shell.
+#[tokio::test]
+async fn command_lines_are_split_or_pointed_to_the_shell() {
+    let machine = Machine::new();
+    machine.write("a b.txt", "one\ntwo\n");
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+    let ran = talk.run("execute_command", json!({"command": "sed -n 2p 'a b.txt'"})).await;
+    assert_eq!(ran["stdout"], "two\n");
+    for line in ["cat x | wc", "frobnicate --all", "./run.sh now"] {
+        let denied = talk.execute("execute_command", json!({"command": line})).await;
+        assert_eq!(denied["status"], "denied", "{line}");
+        assert!(denied["error"]["detail"].as_str().unwrap().contains("`shell`"), "{denied}");
+    }
+}
