@@ -40,7 +40,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[derive(Debug)]
 pub struct Options {
     pub dir: PathBuf,
-    pub server: String,
+    /// The address [default: that of the last login].
+    pub server: Option<String>,
     /// The project, by id or name.
     pub project: String,
     /// The token. Without one, the token that `atelier login` stored.
@@ -49,6 +50,8 @@ pub struct Options {
     pub no_approve: bool,
     /// Nothing above LOW runs on this machine, even if it is approved.
     pub low_only: bool,
+    /// Print nothing: another part of the program shows what happens.
+    pub quiet: bool,
 }
 
 /// How often the lease is renewed. Another machine takes over after three times as long.
@@ -60,7 +63,7 @@ const PREVIEWS: usize = 2;
 
 /// Serves a folder until `stop`, or until the server refuses this machine.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
-    let api = ApiClient::signed_in("connect", &options.server, options.token.clone())?;
+    let api = ApiClient::signed_in("connect", options.server.as_deref(), options.token.clone())?;
     let rules = ClientRules::load()?;
     // Report an unusable folder before asking the server for anything.
     LocalWorkspace::open(&options.dir)?;
@@ -73,7 +76,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let project = api.project(&options.project).await?;
     let project = Arc::new(ProjectApi { api, project });
     let asks_here = asks_here(&options, me.role);
-    let screen = open_screen();
+    let screen = open_screen(options.quiet);
     let notes = banner::rule_notes(&policy, &rules, &local);
     screen.raw(&banner::banner(
         &local,
@@ -101,10 +104,11 @@ fn asks_here(options: &Options, role: Role) -> bool {
     is_wanted && role.is_person() && keyboard::is_attended(&std::io::stdout())
 }
 
-fn open_screen() -> Arc<Screen> {
+fn open_screen(quiet: bool) -> Arc<Screen> {
     let colours =
         keyboard::is_attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none();
-    Arc::new(Screen::on(OutputStream::Standard, colours))
+    let output = if quiet { OutputStream::Nowhere } else { OutputStream::Standard };
+    Arc::new(Screen::on(output, colours))
 }
 
 fn approvals_note(asks_here: bool, low_only: bool) -> &'static str {

@@ -19,14 +19,16 @@ mod work;
 pub use agents::LoadedAgent;
 pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
-pub use model_keys::ModelKeys;
+pub use model_keys::{ModelKeys, ProviderEdit};
 pub use own_files::{OwnFiles, OwnFilesRun, OwnFolder};
 pub use requests::TrackedRequest;
 pub use secret::open_secret;
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
-pub use work::{AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings};
+pub use work::{
+    AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings, check_tools,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -29,6 +29,7 @@ macro_rules! migrations {
             15 "0015_requested_by",
             16 "0016_secrets_in_memory",
             17 "0017_copy_nodes",
+            29 "0029_model_providers",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Args {
     /// The folder for the agents
     dir: PathBuf,
-    /// The server's address
-    #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// The project, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
     project: String,
@@ -46,6 +46,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             token: args.token,
             no_approve: args.no_approve,
             low_only: args.yes_low_only,
+            quiet: false,
         };
         let outcome = atelier_client::connect(options, stop).await;
         ending.abort();

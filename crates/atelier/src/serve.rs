@@ -174,7 +174,8 @@ async fn build_app(
     let key = LocalKey::open(config.keys()).with_context(secret_error)?;
     let models = Models::new(&config.models, &config.providers)
         .context("cannot use the configured models")?;
-    let model_keys = ModelKeys::open(store.clone(), config.keys()).with_context(secret_error)?;
+    let model_keys =
+        ModelKeys::open(store.clone(), config.keys(), models).with_context(secret_error)?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let files = Files::open(
         config.files.clone(),
@@ -218,7 +219,6 @@ async fn build_app(
         spaces: spaces.clone(),
         gate: gate.clone(),
         memory: memory.clone(),
-        models: models.clone(),
         keys: model_keys.clone(),
         own_files,
         settings: config.work.clone(),
@@ -231,7 +231,6 @@ async fn build_app(
         starter_pack: runtime.starter_agents(),
         files,
         settings: config.server.clone(),
-        models,
         model_keys,
         mcp_projects: projects.door(),
         mcp_conversations: conversations.door(),

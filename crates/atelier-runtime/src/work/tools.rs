@@ -1,7 +1,8 @@
 //! The tools that an agent may call, as its model sees them.
 
 use atelier_core::{
-    AgentConfig, InteractionType, WorkspaceKind,
+    AgentConfig, InteractionType, Invalid, WorkspaceKind,
+    nearest::suggestion,
     policy::limits::Limits,
     tools::{ToolDef, ToolTable},
 };
@@ -68,6 +69,20 @@ pub(super) fn offered(
     }
     let is_wanted = |name: &str| wanted.iter().any(|wanted| tool(wanted) == name);
     tools.iter().filter(|tool| tool.name == PRESENT || is_wanted(&tool.name)).cloned().collect()
+}
+
+/// Refuses names of tools that no agent can have, with what was probably meant.
+pub fn check_tools(names: &[String]) -> Result<(), Invalid> {
+    let known = || ON_MACHINE.iter().map(|tool| tool.name.as_str()).chain([PRESENT]);
+    match names.iter().find(|name| !known().any(|known| known == tool(name))) {
+        Some(unknown) => {
+            let known: Vec<&str> = known().collect();
+            let problem =
+                format!("there is no tool {unknown:?}: {}", suggestion(tool(unknown), known));
+            Err(Invalid::new("config.tools", problem))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The name of a tool without the prefix that some models add.

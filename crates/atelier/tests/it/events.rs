@@ -316,7 +316,9 @@ async fn nodes_do_not_deadlock_on_postgres() {
         let (user, project) = (user.clone(), project.clone());
         tokio::spawn(async move {
             for n in 0..15 {
-                user.put(&project, json!({"settings": {"n": n, "by": worker}})).await.expect(200);
+                user.put(&project, json!({"settings": {"metadata": {"n": n, "by": worker}}}))
+                    .await
+                    .expect(200);
                 let agent = format!("{project}/agents/coder");
                 user.put(&agent, json!({"config": {"max_tokens": 1 + n}})).await.expect(200);
             }

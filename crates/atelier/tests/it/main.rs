@@ -15,6 +15,7 @@ mod gate;
 mod limits;
 mod mcp;
 mod model_keys;
+mod models;
 mod nodes;
 mod openapi;
 mod program;
