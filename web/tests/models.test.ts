@@ -100,7 +100,9 @@ for (const [device, size] of [
     assert.equal(await page.getByText("Only the built-in demo model answers").count(), 0);
     const conversation = await shop.conversation("a change");
     await shop.send(conversation.id, { content: "write it", target_agent: "agent_coder" });
-    await tab.goto("#/approvals");
+    await tab.goto("#/");
+    const waits = page.getByRole("list", { name: "Waiting for you" });
+    await waits.getByRole("link", { name: /new\.txt/ }).click();
     await page.getByRole("button", { name: "Approve" }).first().click();
     await tab.goto(`#/projects/${shop.id}/chat/${conversation.id}`);
     await page.getByText("I wrote it.").first().waitFor();
