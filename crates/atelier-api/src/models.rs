@@ -14,7 +14,7 @@ pub enum ModelLevel {
     Own,
     /// Everybody in the tenant. Its admins may change it.
     Tenant,
-    /// Everybody on the server. Admins of the tenant that `models.admin_tenant` names may change it.
+    /// Everybody on the server. Admins of the tenant `models.admin_tenant` may change it.
     Server,
 }
 

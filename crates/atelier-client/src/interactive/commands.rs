@@ -137,6 +137,12 @@ struct ToolEntry {
     name: String,
 }
 
+/// The result of a command.
+#[derive(Deserialize)]
+struct Printed {
+    stdout: String,
+}
+
 impl Session {
     pub(super) async fn command(&mut self, command: Command) -> Result<()> {
         match command {
@@ -254,8 +260,9 @@ impl Session {
             }
         }
         let result = call.result.as_ref().map(|result| json!(result)).unwrap_or_default();
-        match (call.status, result["stdout"].as_str()) {
-            (CallStatus::Completed, Some(text)) if !text.trim().is_empty() => self.say(text),
+        let printed: Option<Printed> = serde_json::from_value(result.clone()).ok();
+        match (call.status, printed.map(|printed| printed.stdout)) {
+            (CallStatus::Completed, Some(text)) if !text.trim().is_empty() => self.say(&text),
             (CallStatus::Completed, Some(_)) => self.say("Nothing has changed."),
             (CallStatus::Completed, None) => self.say(&result.to_string()),
             (status, _) => {
