@@ -9,6 +9,7 @@ use crate::{
     keys::{ServerKey, TenantKey},
     openai::OpenAi,
 };
+use secrecy::ExposeSecret;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The providers with the server's keys. Cloning it is cheap.
@@ -82,6 +83,17 @@ impl Models {
     /// The names of all providers.
     pub fn providers(&self) -> impl Iterator<Item = &str> {
         self.0.providers.keys().map(String::as_str)
+    }
+
+    /// The address and the server's own key of the provider `openai`, for its other services. `None`
+    /// without a key.
+    pub fn openai(&self) -> Option<(String, String)> {
+        match self.0.providers.get("openai") {
+            Some((provider, ServerKey::Known(key))) if provider.kind == ProviderKind::OpenAi => {
+                Some((provider.base_url.clone(), key.expose_secret().to_owned()))
+            }
+            _ => None,
+        }
     }
 
     fn split<'a>(&'a self, target: &'a str) -> (&'a str, &'a str) {

@@ -96,7 +96,10 @@ pub struct Server {
 
 impl Server {
     pub fn build(binary: impl AsRef<Path>, backend: Backend) -> Builder {
-        Builder { binary: binary.as_ref().to_owned(), backend, settings: vec![], arguments: vec![] }
+        let binary = binary.as_ref().to_owned();
+        // The default embedder needs the weights of a model, or asks the scripted model.
+        Builder { binary, backend, settings: vec![], arguments: vec![] }
+            .with("MEMORY__EMBEDDER__KIND", "builtin")
     }
 
     async fn launch(

@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use atelier_files::Files;
-use atelier_memory::Memory;
+use atelier_memory::{Memory, OpenAiAccess};
 use atelier_model::Models;
 use atelier_runtime::{
     AgentServices, Bus, Gate, ModelKeys, OwnFiles, Settings as RuntimeSettings, Spaces,
@@ -195,6 +195,7 @@ async fn build_app(
     let memory = Memory::open(
         store.clone(),
         config.memory.clone(),
+        openai_access(&models).as_ref(),
         config.qdrant_url.as_deref(),
         &config.data,
     )
@@ -241,6 +242,12 @@ async fn build_app(
         metrics,
         stop: stop.clone(),
     }))
+}
+
+/// How memory reaches OpenAI's embeddings, if the server has a key for them.
+pub(crate) fn openai_access(models: &Models) -> Option<OpenAiAccess> {
+    let (base_url, key) = models.openai()?;
+    Some(OpenAiAccess { base_url, key })
 }
 
 /// Starts everything that runs beside the requests.

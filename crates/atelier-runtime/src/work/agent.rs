@@ -68,6 +68,7 @@ impl AgentServices {
         let retrieval = self.memory.report_retrieval(
             &lease.owned,
             context.agent.id,
+            task.id,
             &lease.task.description,
             &memory,
         );
