@@ -45,7 +45,7 @@ pub(crate) struct Step {
 pub(crate) enum Source {
     /// The store of before-images.
     Image,
-    /// The same path beneath this folder.
+    /// A folder outside the workspace that has the content under the path of the change.
     Folder(Arc<OwnedFd>),
 }
 

@@ -57,7 +57,7 @@ enum Base {
     Present {
         stamp: Stamp,
         mode: u32,
-        /// Of a small file or of a link.
+        /// The content of a small file or the target of a link; `None` for anything larger.
         #[serde(skip_serializing_if = "Option::is_none")]
         entry: Option<Entry>,
     },
