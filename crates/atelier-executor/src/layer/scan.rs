@@ -34,8 +34,9 @@ pub(crate) struct Change {
     pub(crate) kind: ChangeKind,
     /// Where a renamed file was.
     pub(crate) from: Option<PathBuf>,
-    /// What is there in the layer, and in the workspace.
+    /// The file in the layer; `None` if the layer deletes it.
     pub(crate) upper: Option<Stat>,
+    /// The file in the workspace; `None` if it does not exist there.
     pub(crate) lower: Option<Stat>,
     /// Whether the workspace has changed there, too.
     pub(crate) conflict: bool,

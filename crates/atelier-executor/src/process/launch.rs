@@ -518,7 +518,7 @@ fn restrict(ruleset: RawFd, inside: &[(CString, u64)]) -> Stage<()> {
         let add = |path: &CStr, allowed: u64| {
             let parent = libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
             if parent < 0 {
-                // What is not there needs no rule.
+                // A path that does not exist needs no rule.
                 return Ok(0);
             }
             let rule = PathBeneath { allowed, parent };

@@ -424,7 +424,7 @@ impl Tools<'_> {
         let used: Vec<&WorkspacePath> = used.into_iter().flatten().collect();
         let Some(layers) = self.layers.filter(|_| !used.is_empty()) else { return work() };
         let paths: Vec<PathBuf> = used.iter().map(|path| relative(path).to_owned()).collect();
-        // What is in a folder that moves is not looked at, so that the move cannot be undone.
+        // Moving a whole folder keeps no before-images of its files, so it cannot be undone.
         let folder = paths.len() > 1
             && Entry::at(self.workspace.handle(), &paths[0]).is_ok_and(|it| it == Entry::Folder);
         if folder || paths.iter().any(|path| path.as_os_str().is_empty()) {

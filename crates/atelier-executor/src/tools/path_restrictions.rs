@@ -310,7 +310,8 @@ impl Tools<'_> {
         Ok(Some(Arc::new(look)))
     }
 
-    /// The same, for scripts: they run often, so folders that have not changed are not read again.
+    /// Looks into a folder before a script runs. Scripts run often, so a folder that has not changed
+    /// since the last look by the same rules is not read again.
     fn look_again(
         &self,
         runner: &Runner,
