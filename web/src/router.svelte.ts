@@ -14,6 +14,7 @@ export type Route =
   | { page: "overview" }
   | { page: "activity" }
   | { page: "account" }
+  | { page: "models" }
   | { page: "not_found" };
 
 type ProjectDialog =
@@ -27,6 +28,7 @@ function parse(hash: string): Route {
   if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
   if (head === "overview" && parts.length === 1) return { page: "overview" };
   if (head === "account" && parts.length === 1) return { page: "account" };
+  if (head === "models" && parts.length === 1) return { page: "models" };
   if (head === "activity" && parts.length === 1) return { page: "activity" };
   if (head !== "projects") return { page: "not_found" };
   if (!second) return { page: "projects", dialog: null };
@@ -81,6 +83,7 @@ export const link = {
   activity: () => "#/activity",
   overview: () => "#/overview",
   account: () => "#/account",
+  models: () => "#/models",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
   section: (id: string, section: ProjectSection) =>

@@ -72,7 +72,11 @@ test("the first page shows what waits and what runs, as it happens", async (t) =
 test("settings of a project are checked fields, or JSON without misspelled names", async () => {
   const ann = server.user("cleo");
   const project = await ann.project("shop", {
-    settings: { theme: "blue", planner: { max_tasks: 7 }, policy: { at_least: { grep: "HIGH" } } },
+    settings: {
+      metadata: { theme: "blue" },
+      planner: { max_tasks: 7 },
+      policy: { at_least: { grep: "HIGH" } },
+    },
   });
   const tab = await browser.open(ann, `#/projects/${project.id}/settings`);
   const { page } = tab;
@@ -93,7 +97,7 @@ test("settings of a project are checked fields, or JSON without misspelled names
   await page.getByText("Project saved.").waitFor();
   // What the form does not know stays as it was.
   assert.deepEqual(await settings(), {
-    theme: "blue",
+    metadata: { theme: "blue" },
     planner: { budget: 0.5 },
     limits: { max_steps: 12 },
     policy: { at_least: { grep: "HIGH" }, deny: ["git push"], no_network: true },

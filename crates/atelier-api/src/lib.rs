@@ -12,6 +12,7 @@ pub mod clients;
 pub mod events;
 pub mod files;
 pub mod memory;
+pub mod models;
 pub mod problem;
 pub mod projects;
 pub mod tools;

@@ -1,7 +1,7 @@
 //! The HTTP client of every command that talks to a server.
 
 use crate::{
-    credentials::{Credentials, server_address},
+    credentials::{Credentials, server_address, server_or_usual},
     error::{Error, Result},
 };
 use atelier_api::{
@@ -10,7 +10,7 @@ use atelier_api::{
     projects::ProjectList,
     tools::ServerPolicy,
 };
-use atelier_core::{Project, TokenId};
+use atelier_core::{Project, TokenId, nearest::suggestion};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -45,9 +45,11 @@ struct Alive {
 
 impl ApiClient {
     /// A client with the given token, or with the one that `atelier login` stored for the server.
+    /// Without `server`, the server of the last login is used.
     /// The audit shows `command` as the program that made a decision.
-    pub fn signed_in(command: &str, server: &str, token: Option<String>) -> Result<Self> {
-        Self::signed_in_to_any(command, &[server.to_owned()], token)
+    pub fn signed_in(command: &str, server: Option<&str>, token: Option<String>) -> Result<Self> {
+        let server = server.map(str::to_owned);
+        Self::signed_in_to_any(command, server.as_slice(), token)
     }
 
     /// A client of a server with several addresses. Without a token, it uses the one that `atelier
@@ -57,10 +59,11 @@ impl ApiClient {
         servers: &[String],
         token: Option<String>,
     ) -> Result<Self> {
-        let addresses = servers.iter().map(|server| server_address(server).map(str::to_owned));
-        let addresses = addresses.collect::<Result<Vec<String>>>()?;
-        let first = addresses.first().ok_or_else(|| Error::InvalidAddress(String::new()))?;
-        let client = Self::anonymous(command, first)?;
+        let addresses = match servers {
+            [] => vec![server_or_usual(None)?],
+            given => given.iter().map(|server| server_address(server)).collect::<Result<_>>()?,
+        };
+        let client = Self::anonymous(command, &addresses[0])?;
         let given = token.filter(|token| !token.is_empty());
         let token_is_stored = given.is_none();
         let token = match given {
@@ -68,7 +71,7 @@ impl ApiClient {
             None => {
                 let credentials = Credentials::load()?;
                 let stored = addresses.iter().find_map(|server| credentials.token(server));
-                stored.ok_or_else(|| Error::NoToken(first.clone()))?.to_owned()
+                stored.ok_or_else(|| Error::NoToken(addresses[0].clone()))?.to_owned()
             }
         };
         Ok(Self { token: RwLock::new(Some(token)), token_is_stored, addresses, ..client })
@@ -76,14 +79,14 @@ impl ApiClient {
 
     /// A client without a token.
     pub fn anonymous(command: &str, server: &str) -> Result<Self> {
-        let server = server_address(server)?.to_owned();
+        let server = server_address(server)?;
         let http = reqwest::Client::builder()
             .user_agent(format!("atelier-{command}/{}", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(10))
             .tcp_nodelay(true)
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|source| Error::Unreachable { server: server.clone(), source })?;
+            .map_err(|cause| Error::Unreachable { server: server.clone(), cause })?;
         Ok(Self {
             http,
             addresses: vec![server],
@@ -167,7 +170,7 @@ impl ApiClient {
 
     fn unreachable(&self) -> impl FnOnce(reqwest::Error) -> Error {
         let server = self.server().to_owned();
-        move |source| Error::Unreachable { server, source }
+        move |cause| Error::Unreachable { server, cause }
     }
 
     /// Waits for the server, unless its address is left for another one.
@@ -221,22 +224,28 @@ impl ApiClient {
         })
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.json(self.request(Method::GET, path).timeout(REQUEST_TIMEOUT)).await
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T> {
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         self.json(self.request(Method::POST, path).timeout(REQUEST_TIMEOUT).json(body)).await
     }
 
     /// Sends a request whose answer does not matter, as long as it is a success.
-    pub(crate) async fn post_only(&self, path: &str, body: &impl Serialize) -> Result<()> {
+    pub async fn post_only(&self, path: &str, body: &impl Serialize) -> Result<()> {
         let request = self.request(Method::POST, path).timeout(REQUEST_TIMEOUT);
         self.send(request.json(body)).await.map(drop)
+    }
+
+    /// Sends a `PUT` request whose answer does not matter, as long as it is a success.
+    pub async fn put_only(&self, path: &str, body: &impl Serialize) -> Result<()> {
+        let request = self.request(Method::PUT, path).timeout(REQUEST_TIMEOUT);
+        self.send(request.json(body)).await.map(drop)
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        self.send(self.request(Method::DELETE, path).timeout(REQUEST_TIMEOUT)).await.map(drop)
     }
 
     /// Whether the address belongs to an Atelier server.
@@ -291,17 +300,52 @@ impl ApiClient {
         let is_wanted = |project: &Project| {
             project.name.as_str() == wanted || project.id.to_string().eq_ignore_ascii_case(wanted)
         };
+        let projects = self.projects().await?;
+        let names: Vec<String> =
+            projects.iter().map(|project| project.name.as_str().to_owned()).collect();
+        projects.into_iter().find(is_wanted).ok_or_else(|| {
+            let known = names.iter().map(String::as_str);
+            let remedy = match names.is_empty() {
+                true => "you have none yet; create one in the console".to_owned(),
+                false => suggestion(wanted, known),
+            };
+            Error::NoProject { wanted: wanted.to_owned(), remedy }
+        })
+    }
+
+    /// The project that is named or, without a name, the user's only project.
+    pub async fn project_or_only(&self, wanted: Option<&str>) -> Result<Project> {
+        if let Some(wanted) = wanted {
+            return self.project(wanted).await;
+        }
+        let mut projects = self.projects().await?;
+        match projects.len() {
+            1 => Ok(projects.swap_remove(0)),
+            _ => Err(which_project(&projects)),
+        }
+    }
+
+    /// All projects of the token's user.
+    pub async fn projects(&self) -> Result<Vec<Project>> {
+        let mut projects = Vec::new();
         for offset in (0..).step_by(PAGE) {
             let path = format!("/my/projects?limit={PAGE}&offset={offset}");
             let page: ProjectList = self.get(&path).await?;
             let is_last = page.projects.len() < PAGE;
-            if let Some(found) = page.projects.into_iter().find(is_wanted) {
-                return Ok(found);
-            }
+            projects.extend(page.projects);
             if is_last {
                 break;
             }
         }
-        Err(Error::NoProject(wanted.to_owned()))
+        Ok(projects)
+    }
+}
+
+/// Says that a project has to be named, and which ones there are.
+pub(crate) fn which_project(projects: &[Project]) -> Error {
+    let names: Vec<&str> = projects.iter().map(|project| project.name.as_str()).collect();
+    match names.is_empty() {
+        true => Error::NoProjects,
+        false => Error::WhichProject(names.join(", ")),
     }
 }

@@ -97,7 +97,8 @@ pub(crate) struct OpenCards {
 }
 
 impl OpenCards {
-    /// Reads keys and shows cards until `close`. The key `q` cancels `stop`.
+    /// Reads keys and shows cards until `close`. The keys `q` and, if no card is shown,
+    /// Escape cancel `stop`.
     pub(crate) fn open(
         project: Arc<ProjectApi>,
         screen: Arc<Screen>,
@@ -383,7 +384,7 @@ impl Cards {
             return;
         }
         let Some(card) = &mut self.card else {
-            if key == 'q' {
+            if matches!(key, 'q' | ESCAPE) {
                 self.stop.cancel();
             }
             return;

@@ -17,16 +17,17 @@ use crate::{
 };
 use atelier_api::{chat::Accepted, events::StreamMessage};
 use atelier_core::{Event, gate::CallStatus};
-use conversation_api::{ConversationApi, WorkStatus};
+pub(crate) use conversation_api::{ConversationApi, WorkStatus};
 use std::{io::IsTerminal, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use transcript::Transcript;
 
 #[derive(Debug)]
 pub struct ChatOptions {
-    pub server: String,
-    /// The project, by id or name.
-    pub project: String,
+    /// The address [default: that of the last login].
+    pub server: Option<String>,
+    /// The project, by id or name. Without one, the only project.
+    pub project: Option<String>,
     /// The agent, by id or name. Without one, the project plans which agents do what.
     pub agent: Option<String>,
     /// The conversation to continue. Without one, a new conversation starts.
@@ -41,45 +42,87 @@ pub struct ChatOptions {
 /// Sends the message and waits for the answer. Returns whether the work was completed. `stop`
 /// cancels the work.
 pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool> {
-    let api = ApiClient::signed_in("chat", &options.server, options.token)?;
+    let api = ApiClient::signed_in("chat", options.server.as_deref(), options.token)?;
     let me = api.me().await?;
-    let project = api.project(&options.project).await?;
+    let project = api.project_or_only(options.project.as_deref()).await?;
     let project = Arc::new(ProjectApi { api, project });
     let conversation = ConversationApi::open(project.clone(), options.session.as_deref()).await?;
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let screen = Arc::new(Screen::on(OutputStream::Error, colours));
+    let how = Following {
+        asks_here: !options.json
+            && keyboard::is_attended(&std::io::stderr())
+            && me.role.is_person(),
+        json: options.json,
+        announces: !options.json,
+        renders: false,
+    };
+    let talking = converse(
+        conversation,
+        screen.clone(),
+        &options.message,
+        options.agent.as_deref(),
+        how,
+        stop,
+    );
+    let (status, _) = tokio::select! {
+        outcome = talking => outcome?,
+        never = token::keep_fresh(&project.api, me.expires_at, &screen) => match never {},
+    };
+    Ok(status.completed)
+}
+
+/// How work is followed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Following {
+    /// Whether approvals are asked for in this terminal.
+    pub(crate) asks_here: bool,
+    /// Print events as lines of JSON, for programs.
+    pub(crate) json: bool,
+    /// Whether to say how the conversation can be continued.
+    pub(crate) announces: bool,
+    /// Whether to render the answer's Markdown.
+    pub(crate) renders: bool,
+}
+
+/// Sends one message and follows the work to its end. `stop` cancels the work.
+pub(crate) async fn converse(
+    conversation: ConversationApi,
+    screen: Arc<Screen>,
+    message: &str,
+    agent: Option<&str>,
+    how: Following,
+    stop: CancellationToken,
+) -> Result<(WorkStatus, Accepted)> {
     // The stream is opened before the message is sent, so that it contains everything that follows.
     let stream = conversation.events(None).await?;
-    let work = conversation.send_message(&options.message, options.agent.as_deref()).await?;
-    if !options.json {
+    let work = conversation.send_message(message, agent).await?;
+    if how.announces {
         screen.line(&format!("conversation {0} (continue it with --session {0})", conversation.id));
     }
-    let asks_here =
-        !options.json && keyboard::is_attended(&std::io::stderr()) && me.role.is_person();
+    let project = conversation.project.clone();
     let open_cards = || OpenCards::open(project.clone(), screen.clone(), stop.clone());
     let mut follower = Follower {
-        cards: asks_here.then(open_cards).transpose()?,
-        transcript: Transcript::new(project.clone(), screen.clone(), work),
+        cards: how.asks_here.then(open_cards).transpose()?,
+        transcript: Transcript::new(project.clone(), screen.clone(), work, how.renders),
         conversation,
         screen: screen.clone(),
         work,
-        json: options.json,
+        json: how.json,
         cursor: None,
         stop: stop.clone(),
         cancelled: false,
     };
-    let outcome = tokio::select! {
-        outcome = follower.follow(stream) => outcome,
-        never = token::keep_fresh(&project.api, me.expires_at, &screen) => match never {},
-    };
+    let outcome = follower.follow(stream).await;
     if let Some(cards) = follower.cards.take() {
         cards.close();
     }
     let status = outcome?;
-    if !options.json {
-        follower.transcript.finish(follower.conversation.answer(work).await?.as_ref(), &status);
+    if !how.json {
+        let answer = follower.conversation.answer(work).await?;
+        follower.transcript.finish(answer.as_ref(), &status);
     }
-    Ok(status.completed)
+    Ok((status, work))
 }
 
 /// Follows the work that a message has started.

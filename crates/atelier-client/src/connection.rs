@@ -40,7 +40,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[derive(Debug)]
 pub struct Options {
     pub dir: PathBuf,
-    /// The addresses of the server. The first one that answers is used.
+    /// The addresses of the server; the first one that answers is used. Without any, the server of
+    /// the last login is used.
     pub servers: Vec<String>,
     /// The project, by id or name.
     pub project: String,
@@ -50,6 +51,8 @@ pub struct Options {
     pub no_approve: bool,
     /// Nothing above LOW runs on this machine, even if it is approved.
     pub low_only: bool,
+    /// Print nothing: another part of the program shows what happens.
+    pub quiet: bool,
 }
 
 /// How often the lease is renewed. Another machine takes over after three times as long.
@@ -82,7 +85,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let project = api.project(&options.project).await?;
     let project = Arc::new(ProjectApi { api, project });
     let asks_here = asks_here(&options, me.role);
-    let screen = open_screen();
+    let screen = open_screen(options.quiet);
     let notes = banner::rule_notes(&policy, &rules, &local);
     screen.raw(&banner::banner(
         &local,
@@ -110,10 +113,11 @@ fn asks_here(options: &Options, role: Role) -> bool {
     is_wanted && role.is_person() && keyboard::is_attended(&std::io::stdout())
 }
 
-fn open_screen() -> Arc<Screen> {
+fn open_screen(quiet: bool) -> Arc<Screen> {
     let colours =
         keyboard::is_attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none();
-    Arc::new(Screen::on(OutputStream::Standard, colours))
+    let output = if quiet { OutputStream::Nowhere } else { OutputStream::Standard };
+    Arc::new(Screen::on(output, colours))
 }
 
 fn approvals_note(asks_here: bool, low_only: bool) -> &'static str {

@@ -12,14 +12,33 @@ use std::{
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Credentials {
     servers: BTreeMap<String, String>,
+    /// The server of the last login, which commands use unless they are told another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<String>,
 }
 
-/// Checks a server address and removes the slash at its end.
-pub fn server_address(given: &str) -> Result<&str> {
+/// The address of a server on this machine.
+const USUAL_SERVER: &str = "http://127.0.0.1:7420";
+
+/// Checks a server address and removes the slash at its end. Without a scheme, an address of this
+/// machine is one of HTTP; for another one, a token could go over the network unprotected.
+pub fn server_address(given: &str) -> Result<String> {
     let address = given.trim_end_matches('/');
-    match address.starts_with("http://") || address.starts_with("https://") {
-        true => Ok(address),
-        false => Err(Error::InvalidAddress(address.to_owned())),
+    if address.starts_with("http://") || address.starts_with("https://") {
+        return Ok(address.to_owned());
+    }
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    match host {
+        "localhost" | "127.0.0.1" | "[::1]" => Ok(format!("http://{address}")),
+        _ => Err(Error::InvalidAddress(address.to_owned())),
+    }
+}
+
+/// The given address, or that of the last `atelier login`, or that of a server on this machine.
+pub fn server_or_usual(given: Option<&str>) -> Result<String> {
+    match given {
+        Some(given) => server_address(given),
+        None => Ok(Credentials::load()?.last.unwrap_or_else(|| USUAL_SERVER.to_owned())),
     }
 }
 
@@ -49,9 +68,17 @@ impl Credentials {
         credentials.write()
     }
 
+    /// Uses this server from now on, unless a command is told another.
+    pub fn remember(server: &str) -> Result<()> {
+        let mut credentials = Self::load()?;
+        credentials.last = Some(server.to_owned());
+        credentials.write().map(drop)
+    }
+
     /// Removes the token of a server, if there is one.
     pub fn remove(server: &str) -> Result<()> {
         let mut credentials = Self::load()?;
+        credentials.last.take_if(|last| last == server);
         match credentials.servers.remove(server) {
             Some(_) => credentials.write().map(drop),
             None => Ok(()),

@@ -11,10 +11,10 @@ pub enum Error {
     ServerRules(#[source] atelier_core::policy::RuleError),
     #[error("the rules in client.toml are not valid")]
     OwnRules(#[source] atelier_core::policy::RuleError),
-    #[error("{0:?} is not a server address: it must begin with http:// or https://")]
+    #[error("{0:?} is not a server address: write https://{0}, or http://{0} if it has no TLS")]
     InvalidAddress(String),
-    #[error("cannot reach {server}")]
-    Unreachable { server: String, source: reqwest::Error },
+    #[error("cannot reach {server}: {}", unreachable_reason(cause))]
+    Unreachable { server: String, cause: reqwest::Error },
     #[error("{0} did not answer in time")]
     Timeout(String),
     /// The server refused the request and says why.
@@ -30,8 +30,12 @@ pub enum Error {
         "the token is expired or revoked: run `atelier login`, or check ATELIER_TOKEN if it is set"
     )]
     TokenRejected,
-    #[error("you have no project “{0}” on this server")]
-    NoProject(String),
+    #[error("you have no project “{wanted}” on this server: {remedy}")]
+    NoProject { wanted: String, remedy: String },
+    #[error("you have no project on this server yet: create one in the console")]
+    NoProjects,
+    #[error("say which project with --project: {0}")]
+    WhichProject(String),
     #[error(
         "an agent's token cannot connect a machine: use your own token, or one made with --role \
          client"
@@ -110,5 +114,20 @@ impl Error {
             Self::Refused(problem) => Some(problem.status),
             _ => None,
         }
+    }
+}
+
+/// Why a server cannot be reached, in words. The chain of causes of an HTTP client says it three
+/// times.
+fn unreachable_reason(error: &reqwest::Error) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    let Some(innermost) = causes.last() else { return "the request failed".to_owned() };
+    let refused = innermost
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+    match refused {
+        true => "no server answers there; start one with `atelier serve`, or check the address"
+            .to_owned(),
+        false => innermost.to_string(),
     }
 }

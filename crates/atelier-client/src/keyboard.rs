@@ -5,8 +5,11 @@ use rustix::{
     io::Errno,
     termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
 };
-use std::io::{IsTerminal, Stdin};
-use tokio::sync::mpsc;
+use std::{
+    io::{IsTerminal, Stdin},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+use tokio::sync::mpsc::{self, error::SendError};
 
 pub(crate) const ESCAPE: char = '\u{1b}';
 
@@ -22,46 +25,143 @@ pub(crate) struct Keyboard {
 
 impl Keyboard {
     pub(crate) fn open() -> std::io::Result<(Self, mpsc::UnboundedReceiver<char>)> {
-        let stdin = std::io::stdin();
-        let before = tcgetattr(&stdin)?;
-        let mut single = before.clone();
-        single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // Ctrl-S would stop the output, and with it all calls that print something.
-        single.input_modes -= InputModes::IXON;
-        tcsetattr(&stdin, OptionalActions::Now, &single)?;
         let (keys, pressed) = mpsc::unbounded_channel();
-        // Reading from a terminal cannot be interrupted, so this thread ends with the process.
-        std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || read(&keys))?;
+        let before = set_mode(LocalModes::ICANON | LocalModes::ECHO, InputModes::IXON)?;
+        consume(Consumer::Keys(KeyDecoder::default(), keys))?;
         Ok((Self { before }, pressed))
     }
 }
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before) {
-            tracing::debug!(%error, "cannot restore the terminal");
-        }
+        restore(&self.before);
     }
 }
 
-fn read(keys: &mpsc::UnboundedSender<char>) {
-    let stdin = std::io::stdin();
-    let (mut decoder, mut buffer) = (KeyDecoder::default(), [0; 256]);
-    loop {
-        let count = match rustix::io::read(&stdin, &mut buffer) {
-            Ok(0) => return,
-            Ok(count) => count,
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
-        };
-        let mut pressed = decoder.decode(&buffer[..count]);
-        if decoder.is_after_escape() && !more_follows(&stdin) {
-            pressed.extend(decoder.end());
+/// The terminal in raw mode, until this is dropped: every key is input, also Ctrl-C.
+pub(crate) struct RawKeyboard {
+    before: Termios,
+}
+
+impl RawKeyboard {
+    pub(crate) fn open() -> std::io::Result<(Self, mpsc::UnboundedReceiver<Vec<u8>>)> {
+        let (bytes, pressed) = mpsc::unbounded_channel();
+        let local = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;
+        let before = set_mode(local, InputModes::IXON | InputModes::ICRNL)?;
+        let ahead = std::mem::take(&mut *typed_ahead());
+        if !ahead.is_empty() && bytes.send(ahead).is_err() {
+            unreachable!("the receiver is still here");
         }
-        if pressed.into_iter().any(|key| keys.send(key).is_err()) {
-            return;
+        consume(Consumer::Bytes(bytes))?;
+        Ok((Self { before }, pressed))
+    }
+}
+
+impl Drop for RawKeyboard {
+    fn drop(&mut self) {
+        restore(&self.before);
+    }
+}
+
+/// Switches modes of the terminal off. Returns the modes that it had.
+fn set_mode(local: LocalModes, input: InputModes) -> std::io::Result<Termios> {
+    let stdin = std::io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut mode = before.clone();
+    mode.local_modes -= local;
+    // Without IXON: Ctrl-S would stop the output, and with it all calls that print something.
+    mode.input_modes -= input;
+    tcsetattr(&stdin, OptionalActions::Now, &mode)?;
+    Ok(before)
+}
+
+fn restore(before: &Termios) {
+    if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Now, before) {
+        tracing::debug!(%error, "cannot restore the terminal");
+    }
+}
+
+/// Who gets what is typed now.
+enum Consumer {
+    Keys(KeyDecoder, mpsc::UnboundedSender<char>),
+    Bytes(mpsc::UnboundedSender<Vec<u8>>),
+}
+
+/// Reading from a terminal cannot be interrupted, so one thread reads until the process ends, and
+/// whoever needs the keyboard takes it over.
+static CONSUMER: Mutex<Option<Consumer>> = Mutex::new(None);
+static READER: OnceLock<()> = OnceLock::new();
+/// What was typed while nobody read a message.
+static TYPED_AHEAD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+fn typed_ahead() -> MutexGuard<'static, Vec<u8>> {
+    TYPED_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn consume(consumer: Consumer) -> std::io::Result<()> {
+    *CONSUMER.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer);
+    if READER.set(()).is_ok() {
+        std::thread::Builder::new().name("keyboard".to_owned()).spawn(read)?;
+    }
+    Ok(())
+}
+
+fn read() {
+    let stdin = std::io::stdin();
+    let (mut typed, mut buffer) = (Vec::new(), [0; 256]);
+    loop {
+        match rustix::io::read(&stdin, &mut buffer) {
+            Ok(0) => break,
+            Ok(count) => typed.extend_from_slice(&buffer[..count]),
+            Err(Errno::INTR) => continue,
+            Err(_) => break,
+        }
+        // Escape is a key, or the beginning of a sequence.
+        if typed.ends_with(&[ESCAPE as u8]) && more_follows(&stdin) {
+            continue;
+        }
+        let typed = std::mem::take(&mut typed);
+        match &mut *CONSUMER.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Consumer::Bytes(bytes)) => {
+                if let Err(SendError(typed)) = bytes.send(typed) {
+                    // Typed between two messages, while the terminal turned Enter into a line feed.
+                    let typed =
+                        typed.into_iter().map(|byte| if byte == b'\n' { b'\r' } else { byte });
+                    typed_ahead().extend(typed);
+                }
+            }
+            Some(Consumer::Keys(decoder, keys)) => {
+                let mut pressed = decoder.decode(&typed);
+                pressed.extend(decoder.end());
+                if pressed.into_iter().any(|key| keys.send(key).is_err()) {
+                    tracing::debug!("nobody needs the keyboard at the moment");
+                }
+            }
+            None => {}
         }
     }
+    // The terminal is closed: whoever waits for a key learns it.
+    *CONSUMER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Reads a line from standard input. In a terminal, `prompt` is printed and the line is not shown.
+pub fn read_secret(prompt: &str) -> std::io::Result<String> {
+    let stdin = std::io::stdin();
+    let mut line = String::new();
+    if !stdin.is_terminal() {
+        stdin.read_line(&mut line)?;
+        return Ok(line.trim().to_owned());
+    }
+    eprint!("{prompt}");
+    let before = tcgetattr(&stdin)?;
+    let mut silent = before.clone();
+    silent.local_modes -= LocalModes::ECHO;
+    tcsetattr(&stdin, OptionalActions::Now, &silent)?;
+    let read = stdin.read_line(&mut line);
+    tcsetattr(&stdin, OptionalActions::Now, &before)?;
+    eprintln!();
+    read?;
+    Ok(line.trim().to_owned())
 }
 
 /// Whether more input follows immediately, so that Escape is the beginning of a sequence.

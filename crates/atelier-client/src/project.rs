@@ -12,10 +12,16 @@ use atelier_api::{
     work::{PlanApproval, PlanDetails, PlanRejection},
 };
 use atelier_core::{
-    Agent, AgentId, ApprovalId, CallId, PlanId, Project,
+    Agent, AgentId, ApprovalId, CallId, Conversation, PlanId, Project,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use reqwest::Method;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct ConversationList {
+    sessions: Vec<Conversation>,
+}
 
 pub(crate) struct ProjectApi {
     pub(crate) api: ApiClient,
@@ -78,6 +84,12 @@ impl ProjectApi {
     pub(crate) async fn reject_plan(&self, id: PlanId, reason: Option<&str>) -> Result<()> {
         let body = PlanRejection { reason: reason.map(str::to_owned) };
         self.api.post_only(&self.path(&format!("plans/{id}/reject")), &body).await
+    }
+
+    /// The newest conversations of the project.
+    pub(crate) async fn conversations(&self, most: u32) -> Result<Vec<Conversation>> {
+        let path = self.path(&format!("chat/sessions?limit={most}"));
+        Ok(self.api.get::<ConversationList>(&path).await?.sessions)
     }
 
     pub(crate) async fn agent_name(&self, id: AgentId) -> Result<String> {

@@ -14,6 +14,8 @@ pub(crate) enum OutputStream {
     Standard,
     /// Standard error, if standard output is for the answer.
     Error,
+    /// Nowhere: another screen shows what happens.
+    Nowhere,
 }
 
 pub(crate) struct Screen {
@@ -123,17 +125,27 @@ impl Screen {
 
     /// The width of the terminal, in columns; `None` if the output is not a terminal.
     fn columns(&self) -> Option<usize> {
-        let size = match self.output {
-            OutputStream::Standard => rustix::termios::tcgetwinsize(std::io::stdout()),
-            OutputStream::Error => rustix::termios::tcgetwinsize(std::io::stderr()),
-        };
-        let columns = size.map_or(0, |size| usize::from(size.ws_col));
-        (columns > 0).then_some(columns.max(30))
+        match self.output {
+            OutputStream::Standard => columns_of(std::io::stdout()),
+            OutputStream::Error => columns_of(std::io::stderr()),
+            OutputStream::Nowhere => None,
+        }
     }
 
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// The width of the terminal that standard output goes to.
+pub(crate) fn columns_of_terminal() -> Option<usize> {
+    columns_of(std::io::stdout())
+}
+
+fn columns_of(output: impl rustix::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(output);
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    (columns > 0).then_some(columns.max(30))
 }
 
 /// Prints text. Errors are ignored, because calls are served even if nobody reads the output.
@@ -142,6 +154,7 @@ fn print(output: OutputStream, text: &str) {
     let written = match output {
         OutputStream::Standard => write(Box::new(std::io::stdout().lock())),
         OutputStream::Error => write(Box::new(std::io::stderr().lock())),
+        OutputStream::Nowhere => Ok(()),
     };
     if let Err(error) = written {
         tracing::debug!(%error, "cannot print");

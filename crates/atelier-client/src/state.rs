@@ -45,14 +45,23 @@ struct Identity {
 }
 
 impl State {
-    pub(crate) fn open(root: &Path, server: &str, project: &str) -> Result<Self> {
+    fn folder(root: &Path, server: &str, project: &str) -> Result<PathBuf> {
         let base = dirs::state_dir().or_else(dirs::data_local_dir).ok_or(Error::NoHome)?;
         let name = short_hash(&[
             root.as_os_str().as_encoded_bytes(),
             server.as_bytes(),
             project.as_bytes(),
         ]);
-        let folder = base.join("atelier/clients").join(name);
+        Ok(base.join("atelier/clients").join(name))
+    }
+
+    /// Whether the folder was ever connected to the project.
+    pub(crate) fn exists(root: &Path, server: &str, project: &str) -> Result<bool> {
+        Ok(Self::folder(root, server, project)?.join("client.json").exists())
+    }
+
+    pub(crate) fn open(root: &Path, server: &str, project: &str) -> Result<Self> {
+        let folder = Self::folder(root, server, project)?;
         if folder.starts_with(root) {
             return Err(Error::StateInside { path: folder });
         }

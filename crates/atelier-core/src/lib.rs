@@ -20,6 +20,7 @@ pub mod json;
 pub mod mask;
 pub mod memory;
 pub mod name;
+pub mod nearest;
 pub mod path;
 pub mod plan;
 pub mod policy;

@@ -7,11 +7,12 @@
 use crate::{
     Finish, Message, ModelError, Request,
     answer_builder::AnswerBuilder,
-    endpoint::{Endpoint, ProviderError},
+    endpoint::{Endpoint, ProviderError, Timeouts},
+    listing::{self, Entry, ListedModel},
 };
 use eventsource_stream::{EventStreamError, Eventsource as _};
 use futures::StreamExt;
-use reqwest::{StatusCode, header::HeaderValue};
+use reqwest::{RequestBuilder, StatusCode, header::HeaderValue};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,6 +36,10 @@ impl Anthropic {
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    pub(crate) fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+        Self::new(Endpoint { timeouts, ..Endpoint::clone(&self.endpoint) })
     }
 
     pub(crate) async fn ask_once(
@@ -122,18 +127,8 @@ impl Anthropic {
 
     fn request(&self, request: &Request) -> Result<reqwest::Request, ModelError> {
         let endpoint = &self.endpoint;
-        let mut builder = endpoint
-            .http
-            .post(format!("{}/messages", endpoint.base_url))
-            .header("anthropic-version", VERSION)
-            .json(&self.body(request));
-        if let Some(key) = &endpoint.key {
-            let mut value = HeaderValue::from_str(key.expose_secret())
-                .map_err(|_| ModelError::KeyRefused { provider: endpoint.provider.clone() })?;
-            value.set_sensitive(true);
-            builder = builder.header("x-api-key", value);
-        }
-        builder.build().map_err(|error| endpoint.unreachable(error))
+        let builder = endpoint.http.post(format!("{}/messages", endpoint.base_url));
+        signed(endpoint, builder.json(&self.body(request)))
     }
 
     fn body(&self, request: &Request) -> Value {
@@ -168,6 +163,29 @@ impl Anthropic {
         }
         body
     }
+}
+
+/// The request with the headers that every request needs.
+fn signed(endpoint: &Endpoint, builder: RequestBuilder) -> Result<reqwest::Request, ModelError> {
+    let mut builder = builder.header("anthropic-version", VERSION);
+    if let Some(key) = &endpoint.key {
+        let mut value = HeaderValue::from_str(key.expose_secret())
+            .map_err(|_| ModelError::KeyRefused { provider: endpoint.provider.clone() })?;
+        value.set_sensitive(true);
+        builder = builder.header("x-api-key", value);
+    }
+    builder.build().map_err(|error| endpoint.unreachable(error))
+}
+
+/// The models that the key may use. The first page is the newest thousand.
+pub(crate) async fn list(endpoint: &Endpoint) -> Result<Vec<ListedModel>, ModelError> {
+    #[derive(Deserialize)]
+    struct Page {
+        data: Vec<Entry>,
+    }
+    let builder = endpoint.http.get(format!("{}/models?limit=1000", endpoint.base_url));
+    let page: Page = listing::get(endpoint, signed(endpoint, builder)?).await?;
+    Ok(page.data.into_iter().map(ListedModel::from).collect())
 }
 
 fn message(message: &Message) -> Value {

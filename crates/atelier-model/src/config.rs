@@ -9,7 +9,15 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
     /// Alternative names that agents can use, and their targets (`provider/model`, or `demo`).
+    /// `gpt-4`, which the starter agents have, follows the default model unless it is set here.
     pub aliases: BTreeMap<String, String>,
+    /// The model of agents that name none (`provider/model`, or `demo`), until somebody chooses
+    /// another in the console. Without it: the first of OpenAI, Anthropic, other endpoints that are
+    /// compatible with OpenAI's, and Ollama that has what it needs, or else the demo model.
+    pub default_model: Option<String>,
+    /// The tenant whose admins may change the server's own providers, keys and default model. An
+    /// empty text means nobody.
+    pub admin_tenant: String,
     /// Aliases for which the demo model answers while their provider has no key.
     pub demo_without_key: Vec<String>,
     /// The provider of a model name that has no provider and that no provider lists.
@@ -36,7 +44,9 @@ pub struct ModelsConfig {
 impl Default for ModelsConfig {
     fn default() -> Self {
         Self {
-            aliases: BTreeMap::from([("gpt-4".into(), "openai/gpt-4o".into())]),
+            aliases: BTreeMap::new(),
+            default_model: None,
+            admin_tenant: "default".into(),
             // The default model of agents, so that the very first run needs no key.
             demo_without_key: vec!["gpt-4".into()],
             default_provider: "openai".into(),
@@ -54,7 +64,7 @@ impl Default for ModelsConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// The provider's protocol: `open_ai`, `open_ai_compatible` or `anthropic`.
+    /// The provider's protocol: `open_ai`, `open_ai_compatible`, `anthropic` or `ollama`.
     pub kind: ProviderKind,
     /// The address of the provider's API.
     pub base_url: String,
@@ -67,18 +77,61 @@ pub struct ProviderConfig {
     /// How many tokens a request and its answer may have, unless the model says otherwise.
     #[serde(default = "usual_window")]
     pub context_window: u32,
+    /// The model that is used if this provider is the default and nobody has chosen a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_model: Option<String>,
     /// What is known about the provider's models, by name.
     #[serde(default)]
     pub models: BTreeMap<String, ModelInfo>,
+}
+
+impl ProviderConfig {
+    pub fn new(kind: ProviderKind, base_url: String) -> Self {
+        Self {
+            kind,
+            base_url,
+            key_env: None,
+            key_file: None,
+            context_window: usual_window(),
+            default_model: None,
+            models: BTreeMap::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderKind {
     OpenAi,
-    /// Implements the original chat completions API: Ollama, vLLM, OpenRouter and many others.
+    /// Implements the original chat completions API: vLLM, OpenRouter and many others.
     OpenAiCompatible,
     Anthropic,
+    /// Ollama, which answers like OpenAI and lists its models in its own way.
+    Ollama,
+}
+
+impl ProviderKind {
+    pub const ALL: [Self; 4] =
+        [Self::OpenAi, Self::Anthropic, Self::OpenAiCompatible, Self::Ollama];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "open_ai",
+            Self::OpenAiCompatible => "open_ai_compatible",
+            Self::Anthropic => "anthropic",
+            Self::Ollama => "ollama",
+        }
+    }
+
+    /// Whether no request to such a provider works without a key.
+    pub fn needs_key(self) -> bool {
+        matches!(self, Self::OpenAi | Self::Anthropic)
+    }
+
+    /// Which kind of provider the default model is looked for first.
+    pub(crate) fn rank(self) -> usize {
+        Self::ALL.iter().position(|kind| *kind == self).unwrap_or(Self::ALL.len())
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -113,12 +166,10 @@ impl ModelsConfig {
     pub(crate) fn check(&self, providers: &Providers) -> Result<(), ModelError> {
         let refuse = |problem: String| Err(ModelError::Config(problem));
         for (name, provider) in providers {
-            if name.is_empty() || name.contains('/') || name == crate::DEMO {
+            if !is_provider_name(name) {
                 return refuse(format!("providers.{name}: not a valid name for a provider"));
             }
-            if !provider.base_url.starts_with("http://")
-                && !provider.base_url.starts_with("https://")
-            {
+            if !is_address(&provider.base_url) {
                 return refuse(format!(
                     "providers.{name}.base_url must start with https:// or http://"
                 ));
@@ -130,15 +181,18 @@ impl ModelsConfig {
                 self.default_provider
             ));
         }
-        for (alias, target) in &self.aliases {
+        let aliases =
+            self.aliases.iter().map(|(alias, target)| (format!("aliases.{alias}"), target));
+        let default = self.default_model.iter().map(|model| ("default_model".to_owned(), model));
+        for (setting, target) in aliases.chain(default) {
             let known = target == crate::DEMO
                 || target
                     .split_once('/')
                     .is_some_and(|(provider, _)| providers.contains_key(provider));
             if !known {
                 return refuse(format!(
-                    "models.aliases.{alias}: {target} is neither `demo` nor `provider/model` of a \
-                     known provider"
+                    "models.{setting}: {target} is neither `demo` nor `provider/model` of a known \
+                     provider"
                 ));
             }
         }
@@ -154,4 +208,16 @@ impl ModelsConfig {
         }
         Ok(())
     }
+}
+
+/// Whether a provider may have this name: the part of a model's name before the slash.
+pub fn is_provider_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(plain) && name != crate::DEMO
+}
+
+/// Whether a provider may have this address.
+pub fn is_address(url: &str) -> bool {
+    (url.starts_with("http://") || url.starts_with("https://"))
+        && reqwest::Url::parse(url).is_ok_and(|url| url.has_host())
 }

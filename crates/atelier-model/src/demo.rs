@@ -17,12 +17,12 @@ pub struct Demo {
     instead_of: Option<MissingKey>,
 }
 
-/// The model that was requested, and the provider whose key is missing.
+/// The model that was requested, and why it cannot answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingKey {
     pub(crate) model: String,
-    pub(crate) provider: String,
-    pub(crate) remedy: String,
+    /// The provider whose key is missing, and how to add one; `None` if no provider has a key.
+    pub(crate) provider: Option<(String, String)>,
 }
 
 impl Demo {
@@ -97,9 +97,10 @@ impl Demo {
 
     fn greeting(&self, language: Language) -> String {
         match &self.instead_of {
-            Some(MissingKey { model, provider, remedy }) => {
+            Some(MissingKey { model, provider: Some((provider, remedy)) }) => {
                 language.instead_of(model, provider, remedy)
             }
+            Some(MissingKey { model, provider: None }) => language.without_any_key(model),
             None => language.introduction().to_owned(),
         }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) name: String,
     pub(crate) provider: String,
@@ -243,6 +243,11 @@ impl Timeouts {
             retries: config.retries,
             retry_wait: config.retry_wait,
         }
+    }
+
+    /// One attempt that may take this long.
+    pub(crate) fn once(time: Duration) -> Self {
+        Self { first: time, between: time, whole: time, retries: 0, retry_wait: time }
     }
 
     pub(crate) fn retries(self) -> Retries {

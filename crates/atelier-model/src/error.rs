@@ -15,6 +15,13 @@ pub enum ModelError {
          again"
     )]
     KeyUnreadable { provider: String },
+    #[error(
+        "the address of provider {provider} has changed since its key was entered: enter the key \
+         again"
+    )]
+    AddressChanged { provider: String },
+    #[error("{provider} has no models: add one there first")]
+    NoModels { provider: String },
     #[error("{provider} rejected its key: enter a valid one")]
     KeyRefused { provider: String },
     #[error("{provider} has no credit left for this key: {message}")]
@@ -68,6 +75,8 @@ impl ModelError {
             | Self::UnknownProvider { .. }
             | Self::NoKey { .. }
             | Self::KeyUnreadable { .. }
+            | Self::AddressChanged { .. }
+            | Self::NoModels { .. }
             | Self::KeyRefused { .. }
             | Self::QuotaExceeded { .. }
             | Self::ContextExceeded { .. }
@@ -84,5 +93,23 @@ impl ModelError {
             }
             _ => None,
         }
+    }
+
+    /// The error and what to do about it, for somebody who tries a provider out.
+    pub fn in_plain_words(&self) -> String {
+        let advice = match self {
+            Self::Unreachable { .. } => {
+                "Check the address, and that the provider runs and can be reached from the server."
+            }
+            Self::QuotaExceeded { .. } => "Add credit at the provider, or enter another key.",
+            Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Timeout { .. } => {
+                "Try again in a while."
+            }
+            Self::Refused { status: 404, .. } => "Check the address and the name of the model.",
+            Self::Refused { status: 403, .. } => "The key may not use this model.",
+            Self::Malformed { .. } => "Check the address: something else may answer there.",
+            _ => return self.to_string(),
+        };
+        format!("{self}. {advice}")
     }
 }

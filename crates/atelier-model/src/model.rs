@@ -1,8 +1,11 @@
 //! A model of any provider.
 
 use crate::{
-    Answer, DEMO, Demo, ModelError, Request, TimeoutPhase, Usage, answer_builder::AnswerBuilder,
-    anthropic::Anthropic, endpoint::Endpoint, openai::OpenAi,
+    Answer, DEMO, Demo, ModelError, Request, TimeoutPhase, Usage,
+    answer_builder::AnswerBuilder,
+    anthropic::Anthropic,
+    endpoint::{Endpoint, Timeouts},
+    openai::OpenAi,
 };
 
 /// A model of some provider. Cloning it is cheap.
@@ -30,6 +33,15 @@ impl Model {
     /// US dollars, if the configuration knows the model's prices.
     pub fn cost(&self, usage: &Usage) -> Option<f64> {
         self.endpoint().map_or(Some(0.0), |endpoint| endpoint.cost(usage))
+    }
+
+    /// The same model with other time limits.
+    pub(crate) fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+        match self {
+            Self::OpenAi(model) => Self::OpenAi(model.with_timeouts(timeouts)),
+            Self::Anthropic(model) => Self::Anthropic(model.with_timeouts(timeouts)),
+            Self::Demo(demo) => Self::Demo(demo.clone()),
+        }
     }
 
     fn endpoint(&self) -> Option<&Endpoint> {

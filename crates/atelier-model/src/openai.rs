@@ -7,7 +7,8 @@
 use crate::{
     Finish, Message, ModelError, Request,
     answer_builder::AnswerBuilder,
-    endpoint::{Endpoint, ProviderError},
+    endpoint::{Endpoint, ProviderError, Timeouts},
+    listing::{self, Entry, ListedModel},
 };
 use async_openai::{
     Client,
@@ -107,6 +108,10 @@ impl OpenAi {
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    pub(crate) fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+        Self::new(Endpoint { timeouts, ..Endpoint::clone(&self.endpoint) }, self.newest)
     }
 
     pub(crate) async fn ask_once(
@@ -242,6 +247,21 @@ impl OpenAi {
         }
         body
     }
+}
+
+/// The models that the endpoint lists.
+pub(crate) async fn list(endpoint: &Endpoint) -> Result<Vec<ListedModel>, ModelError> {
+    #[derive(Deserialize)]
+    struct Page {
+        data: Vec<Entry>,
+    }
+    let mut request = endpoint.http.get(format!("{}/models", endpoint.base_url));
+    if let Some(key) = &endpoint.key {
+        request = request.bearer_auth(key.expose_secret());
+    }
+    let request = request.build().map_err(|error| endpoint.unreachable(error))?;
+    let page: Page = listing::get(endpoint, request).await?;
+    Ok(page.data.into_iter().map(ListedModel::from).collect())
 }
 
 fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {

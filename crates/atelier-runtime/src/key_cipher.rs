@@ -2,7 +2,7 @@
 //! data directory.
 
 use crate::secret::open_secret;
-use atelier_core::Tenant;
+use atelier_store::ModelScope;
 use chacha20poly1305::{
     Key, KeyInit, XChaCha20Poly1305, XNonce,
     aead::{Aead, Payload},
@@ -18,13 +18,14 @@ const NONCE: usize = 24;
 /// How many bytes of a hash identify the server's key.
 const KEY_ID: usize = 8;
 
-/// Encrypts and decrypts. A ciphertext is bound to the server's key, the tenant and the provider.
+/// Encrypts and decrypts. A ciphertext is bound to the server's key, the provider, and
+/// whom the key is for.
 pub(crate) struct KeyCipher {
     cipher: XChaCha20Poly1305,
     key_id: [u8; KEY_ID],
 }
 
-/// The ciphertext is damaged, or belongs to another key, tenant or provider.
+/// The ciphertext is damaged, or belongs to another key, scope or provider.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecryptError;
 
@@ -47,10 +48,15 @@ impl KeyCipher {
     }
 
     /// Returns the version, the id of the key, the nonce and the ciphertext.
-    pub(crate) fn encrypt(&self, tenant: &Tenant, provider: &str, text: &SecretString) -> Vec<u8> {
+    pub(crate) fn encrypt(
+        &self,
+        scope: &ModelScope,
+        provider: &str,
+        text: &SecretString,
+    ) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rand::rng().fill_bytes(&mut nonce);
-        let aad = self.associated_data(tenant, provider);
+        let aad = self.associated_data(scope, provider);
         let payload = Payload { msg: text.expose_secret().as_bytes(), aad: &aad };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
         let sealed =
@@ -60,24 +66,25 @@ impl KeyCipher {
 
     pub(crate) fn decrypt(
         &self,
-        tenant: &Tenant,
+        scope: &ModelScope,
         provider: &str,
         sealed: &[u8],
     ) -> Result<SecretString, DecryptError> {
         let rest = sealed.strip_prefix(&[VERSION]).and_then(|rest| rest.strip_prefix(&self.key_id));
         let (nonce, sealed) =
             rest.and_then(|rest| rest.split_first_chunk::<NONCE>()).ok_or(DecryptError)?;
-        let aad = self.associated_data(tenant, provider);
+        let aad = self.associated_data(scope, provider);
         let payload = Payload { msg: sealed, aad: &aad };
         let text = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| DecryptError)?;
         Ok(SecretString::from(String::from_utf8(text).map_err(|_| DecryptError)?))
     }
 
-    /// Data that the ciphertext is bound to, so that a row that was moved to another tenant or
+    /// Data that the ciphertext is bound to, so that a row that was moved to another scope or
     /// provider cannot be decrypted there.
-    fn associated_data(&self, tenant: &Tenant, provider: &str) -> Vec<u8> {
+    fn associated_data(&self, scope: &ModelScope, provider: &str) -> Vec<u8> {
         // Neither name contains a NUL, so no two pairs give the same bytes.
-        [&self.key_id[..], tenant.as_str().as_bytes(), b"\0", provider.as_bytes()].concat()
+        let scope = scope.as_text();
+        [&self.key_id[..], scope.as_bytes(), b"\0", provider.as_bytes()].concat()
     }
 }
 
@@ -86,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_decrypts_only_for_its_tenant_provider_and_server() {
-        let tenant = |name: &str| name.parse::<Tenant>().expect("a tenant");
+    fn key_decrypts_only_for_its_scope_provider_and_server() {
+        let tenant = |name: &str| ModelScope::Tenant(name.parse().expect("a tenant"));
         let (cipher, other) = (KeyCipher::new(&[1; 32]), KeyCipher::new(&[2; 32]));
         let sealed = cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1"));
         let open = |cipher: &KeyCipher, name: &str, provider: &str, sealed: &[u8]| {
@@ -99,6 +106,7 @@ mod tests {
         assert_eq!(open(&other, "acme", "openai", &sealed), Err(DecryptError));
         assert_eq!(open(&cipher, "evil", "openai", &sealed), Err(DecryptError));
         assert_eq!(open(&cipher, "acme", "anthropic", &sealed), Err(DecryptError));
+        assert!(cipher.decrypt(&ModelScope::Server, "openai", &sealed).is_err());
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;

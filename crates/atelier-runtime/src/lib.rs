@@ -20,7 +20,7 @@ mod work;
 pub use agents::LoadedAgent;
 pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
-pub use model_keys::ModelKeys;
+pub use model_keys::{ModelKeys, ProviderEdit};
 pub use node_health::NodeHealth;
 pub use own_files::{
     OwnFiles, OwnFilesRun, OwnFolder, PRESENT_FILES, PRESENT_FILES_DESCRIPTION, only_reads,
@@ -31,7 +31,9 @@ pub use secret::{check_value, open_secret};
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
-pub use work::{AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings};
+pub use work::{
+    AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings, check_tools,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -15,6 +15,7 @@ mod tools;
 
 pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
+pub use tools::check_tools;
 
 use crate::{Gate, ModelKeys, OwnFiles, Result, Spaces, TrackedRequest};
 use atelier_core::{
@@ -22,7 +23,7 @@ use atelier_core::{
     task::{Step, TaskLimits},
 };
 use atelier_memory::Memory;
-use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
+use atelier_model::{Answer, Model, ModelError, Request, Usage, tokens};
 use atelier_store::{AbandonedUsage, Error as StoreError, Owned, Store, TaskAnswer, TaskLease};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -64,7 +65,6 @@ pub struct AgentServices {
     pub spaces: Spaces,
     pub gate: Gate,
     pub memory: Memory,
-    pub models: Models,
     pub keys: ModelKeys,
     pub own_files: OwnFiles,
     pub settings: WorkSettings,
@@ -111,13 +111,14 @@ impl AgentServices {
         Ok(history)
     }
 
-    /// The model with this name. The tenant's own keys are used if there are any.
+    /// The model with this name. The owner's and the tenant's own keys come before the
+    /// server's.
     async fn model(&self, lease: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
-        let keys = self.keys.of(&lease.owned.tenant).await;
-        let keys = keys.map_err(|error| {
+        let access = self.keys.of(&lease.owned.tenant, Some(lease.owned.owner)).await;
+        let access = access.map_err(|error| {
             TaskFailure::new(TaskFailureCode::ModelKeysUnreadable, error.to_string())
         })?;
-        self.models.resolve(name, &keys).map_err(failure)
+        self.keys.models().resolve(name, &access).await.map_err(failure)
     }
 
     /// Asks the model within the time that is left, sends its text to everybody who follows the
@@ -274,7 +275,10 @@ fn failure(error: ModelError) -> TaskFailure {
         ModelError::Config(_) => TaskFailureCode::InvalidModelConfig,
         ModelError::UnknownProvider { .. } => TaskFailureCode::UnknownModelProvider,
         ModelError::NoKey { .. } => TaskFailureCode::NoModelKey,
-        ModelError::KeyUnreadable { .. } => TaskFailureCode::ModelKeyUnreadable,
+        ModelError::KeyUnreadable { .. } | ModelError::AddressChanged { .. } => {
+            TaskFailureCode::ModelKeyUnreadable
+        }
+        ModelError::NoModels { .. } => TaskFailureCode::InvalidModelConfig,
         ModelError::KeyRefused { .. } => TaskFailureCode::ModelKeyRefused,
         ModelError::QuotaExceeded { .. } => TaskFailureCode::ModelQuotaSpent,
         ModelError::ContextExceeded { .. } => TaskFailureCode::ModelContextExceeded,

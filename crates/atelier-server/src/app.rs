@@ -4,7 +4,6 @@ use crate::{Auth, ConversationHost, Loads, McpHandler, ProjectHost, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
-use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, NodeHealth, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -23,7 +22,6 @@ pub struct Services {
     pub files: Files,
     pub bus: Bus,
     pub memory: Memory,
-    pub models: Models,
     pub model_keys: ModelKeys,
     /// Answers MCP hosts that use a project, or the files of a conversation.
     pub mcp_projects: McpHandler<ProjectHost>,

@@ -59,7 +59,12 @@ impl Listening {
 
 fn bind(address: &str) -> io::Result<TcpListener> {
     let explain = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+        let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
+        let fix = match is_port {
+            true => format!("it needs a host; write 127.0.0.1:{address}"),
+            false => error.to_string(),
+        };
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {fix}"))
     };
     let listener = TcpListener::bind(address).map_err(explain)?;
     listener.set_nonblocking(true)?;

@@ -34,6 +34,7 @@ macro_rules! migrations {
             26 "0026_cluster_keys",
             27 "0027_request_keys",
             28 "0028_task_interruptions",
+            29 "0029_model_providers",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

@@ -1,5 +1,6 @@
 //! A model with scripted answers: a real HTTP server that speaks OpenAI's chat completions at
-//! `…/chat/completions` and Anthropic's messages at `…/messages`.
+//! `…/chat/completions`, Anthropic's messages at `…/messages`, and lists its models at `…/models` and,
+//! as Ollama does, at `/api/tags`.
 
 mod reply;
 
@@ -10,12 +11,12 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::HeaderMap,
+    http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse, Response},
     serve::ListenerExt,
 };
 use futures::{Stream, StreamExt, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
     io,
@@ -37,6 +38,8 @@ pub struct ScriptedModel {
 struct Shared {
     script: Mutex<Script>,
     seen: Option<Mutex<Vec<Asked>>>,
+    /// The models that it lists; `None` if it has no list.
+    listed: Mutex<Option<Vec<String>>>,
     /// How many answers are in progress, and how many were cancelled by the client before their
     /// end.
     open: watch::Sender<usize>,
@@ -94,6 +97,7 @@ impl ScriptedModel {
         let shared = Arc::new(Shared {
             script: Mutex::new(script),
             seen: remembers.then(Mutex::default),
+            listed: Mutex::default(),
             open: watch::Sender::new(0),
             left: watch::Sender::new(0),
         });
@@ -101,6 +105,12 @@ impl ScriptedModel {
         let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
         let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { address, shared, serving }
+    }
+
+    /// Lists these models from now on. Without this, there is no list.
+    pub fn list(&self, models: &[&str]) {
+        let models = models.iter().map(|&model| model.to_owned()).collect();
+        *self.shared.listed.lock().unwrap() = Some(models);
     }
 
     /// The value for `base_url` of a provider.
@@ -140,6 +150,9 @@ async fn wait(watched: &watch::Sender<usize>, what: &str, enough: impl Fn(usize)
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    if parts.method == Method::GET {
+        return list(&shared, parts.uri.path());
+    }
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let asked = Asked {
         path: parts.uri.path().to_owned(),
@@ -155,6 +168,20 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Some(refusal) => refusal.into_response(),
         None => stream_of(&shared, reply, anthropic).await,
     }
+}
+
+/// The list of models, in the forms of OpenAI and Anthropic, or of Ollama.
+fn list(shared: &Shared, path: &str) -> Response {
+    let listed = shared.listed.lock().unwrap();
+    let Some(models) = listed.as_ref() else { return StatusCode::NOT_FOUND.into_response() };
+    let list = if path == "/api/tags" {
+        let tag = |name: &String| json!({"name": name, "model": name, "size": 1});
+        json!({"models": models.iter().map(tag).collect::<Vec<_>>()})
+    } else {
+        let entry = |name: &String| json!({"id": name, "object": "model", "type": "model"});
+        json!({"data": models.iter().map(entry).collect::<Vec<_>>(), "has_more": false})
+    };
+    axum::Json(list).into_response()
 }
 
 async fn stream_of(shared: &Arc<Shared>, reply: Reply, anthropic: bool) -> Response {

@@ -108,6 +108,15 @@ fn private_folder() -> TempDir {
     tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o700)).tempdir().unwrap()
 }
 
+/// Keeps the developer's own keys and Ollama out of tests.
+fn without_own_models(command: &mut Command) {
+    for key in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY"] {
+        command.env_remove(key);
+    }
+    // Nothing listens on this port.
+    command.env("ATELIER_PROVIDERS__OLLAMA__BASE_URL", "http://127.0.0.1:9/v1");
+}
+
 /// A running server. Dropping it kills the process and removes its data.
 pub struct Server {
     builder: Arc<Builder>,
@@ -137,10 +146,6 @@ impl Server {
             .arg(data.path())
             .args(&builder.arguments)
             .env_remove("LOG_LEVEL")
-            // The developer's own keys must not be used in tests.
-            .env_remove("OPENAI_API_KEY")
-            .env_remove("ANTHROPIC_API_KEY")
-            .env_remove("OPENROUTER_API_KEY")
             .current_dir(data.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -148,6 +153,7 @@ impl Server {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ATELIER_")) {
             command.env_remove(name);
         }
+        without_own_models(&mut command);
         command.env("ATELIER_LISTEN", "127.0.0.1:0").envs(builder.settings.iter().cloned());
         let mut process =
             command.spawn().unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
@@ -307,6 +313,7 @@ impl Server {
     /// Runs another command of the same program against this server's data.
     pub fn command(&self, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new(&self.builder.binary);
+        without_own_models(&mut command);
         command.args(arguments).envs(self.builder.settings.iter().cloned());
         let data = if self.builder.disk.is_some() {
             self.mounted_data()

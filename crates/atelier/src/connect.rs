@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Args {
     /// The folder for the agents
     dir: PathBuf,
-    /// The server's address. If the server has several nodes, repeat the option: a node that stops
-    /// answering is left for the next one within ten seconds
-    #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420].
+    /// If the server has several nodes, repeat the option: a node that stops answering is left for
+    /// the next one within ten seconds
+    #[arg(long, value_name = "URL")]
     server: Vec<String>,
     /// The project, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
@@ -47,6 +48,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             token: args.token,
             no_approve: args.no_approve,
             low_only: args.yes_low_only,
+            quiet: false,
         };
         let outcome = atelier_client::connect(options, stop).await;
         ending.abort();

@@ -6,7 +6,7 @@ use atelier_client::{ApiClient, detect_isolation, detect_layers};
 use atelier_core::isolation::{NetworkIsolation, ProcessIsolation};
 use atelier_core::policy::ShellMode;
 use atelier_files::Files;
-use atelier_model::{ModelError, Models, TenantKeys};
+use atelier_model::{KeySource, ModelAccess, ModelError, Models};
 use atelier_server::{Listening, LocalKey};
 use atelier_store::{Schema, Store};
 use serde::Serialize;
@@ -68,7 +68,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "secret", outcome: secret(config) },
         Finding { what: "database", outcome: database(config).await },
         Finding { what: "object store", outcome: object_store(config).await },
-        Finding { what: "models", outcome: models(config) },
+        Finding { what: "models", outcome: models(config).await },
         Finding { what: "address", outcome: address(config).await },
     ];
     if config.auth.jwks.is_some() {
@@ -252,13 +252,19 @@ async fn object_store(config: &Config) -> Result<String, Defect> {
     })
 }
 
-fn models(config: &Config) -> Result<String, Defect> {
+/// How long a provider may take to answer the test of its key.
+const MODEL_TIME: Duration = Duration::from_secs(30);
+
+/// Checks what the agents' models resolve to, and tries every key of the configuration with a real
+/// request. Keys that people have entered in the console are tried by `atelier models test`.
+async fn models(config: &Config) -> Result<String, Defect> {
     let models = Models::new(&config.models, &config.providers)
         .map_err(|error| defect(error, "fix [models] or [providers] in atelier.toml"))?;
+    let access = ModelAccess::default();
     let asked = config.starter_pack.iter().map(|agent| agent.config.model.as_str());
     let mut answers = Vec::new();
     for name in asked.collect::<std::collections::BTreeSet<_>>() {
-        match models.resolve(name, &TenantKeys::default()) {
+        match models.resolve(name, &access).await {
             Ok(model) => answers.push(format!("{name} is answered by {}", model.name())),
             // This is not an error: tenants can have keys of their own.
             Err(error @ ModelError::NoKey { .. }) => answers.push(format!("{name}: {error}")),
@@ -266,6 +272,26 @@ fn models(config: &Config) -> Result<String, Defect> {
                 return Err(defect(
                     format!("{name}: {error}"),
                     "fix starter_pack or [models] in atelier.toml",
+                ));
+            }
+        }
+    }
+    let has_key = |name: &&str| models.key_source(name, &access) == KeySource::Configuration;
+    for provider in models.providers(&access).into_iter().filter(has_key) {
+        let test = tokio::time::timeout(MODEL_TIME, models.test(provider, None, &access)).await;
+        match test {
+            Ok(Ok(tested)) => answers.push(format!(
+                "the key for {provider} works ({} answered in {} ms)",
+                tested.model,
+                tested.time.as_millis()
+            )),
+            Ok(Err(error)) => {
+                return Err(defect(error.in_plain_words(), "fix the key, or remove it"));
+            }
+            Err(_) => {
+                return Err(defect(
+                    format!("{provider} did not answer within {} seconds", MODEL_TIME.as_secs()),
+                    "check the network and the provider's address",
                 ));
             }
         }

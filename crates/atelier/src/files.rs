@@ -18,9 +18,9 @@ use std::{
 /// List, upload and download the files of a conversation, and restore earlier versions
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's address
-    #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
     /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 async fn act(args: Args) -> Result<ExitCode> {
     let connect = async |conversation: &Conversation| {
-        Remote::connect(&args.server, args.token.clone(), conversation.id).await
+        Remote::connect(args.server.as_deref(), args.token.clone(), conversation.id).await
     };
     match args.action {
         Action::Ls { conversation } => {

@@ -1,7 +1,7 @@
 //! `atelier login`: checks a token with its server and stores it for the other commands.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::{ApiClient, Credentials, Error};
+use atelier_client::{ApiClient, Credentials, Error, server_or_usual};
 use chrono::SecondsFormat;
 use std::{
     io::{IsTerminal, Write},
@@ -10,9 +10,9 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's address
-    #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// The token to store [default: read a token or a sign-in link from standard input]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn login(args: &Args) -> Result<ExitCode> {
-    let api = ApiClient::anonymous("login", &args.server)?;
+    let api = ApiClient::anonymous("login", &server_or_usual(args.server.as_deref())?)?;
     let given = match &args.token {
         Some(token) if token.trim().is_empty() => {
             bail!("the token is empty: make one with `atelier token --user NAME`")
@@ -52,6 +52,7 @@ async fn login(args: &Args) -> Result<ExitCode> {
         me => me?,
     };
     let path = Credentials::store(api.server(), &token)?;
+    Credentials::remember(api.server())?;
     eprintln!(
         "Signed in to {} as {} ({}, tenant {}) until {}. The token is stored in {}.",
         api.server(),

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's address
-    #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// The token [default: the one that `atelier login` stored]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 async fn logout(args: Args) -> Result<ExitCode> {
     let stored = args.token.as_ref().is_none_or(String::is_empty);
-    let api = ApiClient::signed_in("logout", &args.server, args.token)?;
+    let api = ApiClient::signed_in("logout", args.server.as_deref(), args.token)?;
     let ended = match args.everywhere {
         true => api.sign_out_everywhere().await,
         false => api.sign_out().await,

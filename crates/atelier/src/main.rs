@@ -9,6 +9,7 @@ mod doctor;
 mod entrance;
 mod files;
 mod layers;
+mod lists;
 mod login;
 mod logout;
 mod mcp;
@@ -18,8 +19,10 @@ mod mcp_projects;
 mod memory;
 mod metrics;
 mod migrate;
+mod models;
 #[cfg(test)]
 mod reference;
+mod remote;
 mod serve;
 mod sessions;
 mod telemetry;
@@ -36,7 +39,7 @@ use std::process::ExitCode;
 #[command(version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -53,8 +56,20 @@ enum Command {
     Sessions(sessions::Args),
     /// Give a project's agents access to a folder, with your approval
     Connect(connect::Args),
-    /// Send a message to agents and follow their work
+    /// Talk with agents in this folder, or send one message (also: `atelier` alone)
     Chat(chat::Args),
+    /// List the models that agents can use, and manage keys of their providers
+    Models(models::Args),
+    /// List your projects
+    Projects(lists::Projects),
+    /// List a project's agents, and the models that answer for them
+    Agents(lists::OfProject),
+    /// List a project's conversations
+    Conversations(lists::OfProject),
+    /// List what waits for your approval
+    Approvals(lists::Approvals),
+    /// List a project's tasks
+    Tasks(lists::OfProject),
     /// Show how the rules rate a command, a path or tool calls, and why
     Check(check::Args),
     /// Run one tool call in a folder, with rules and sandbox, and print its result
@@ -92,7 +107,10 @@ fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         unreachable!("nothing else has chosen a TLS provider yet");
     }
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    // `atelier` alone, in a folder, is a session with the agents.
+    let command = cli.command.unwrap_or_else(|| Command::Chat(chat::Args::of_bare_command()));
+    let outcome = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
@@ -100,6 +118,12 @@ fn main() -> ExitCode {
         Command::Sessions(args) => sessions::run(args),
         Command::Connect(args) => connect::run(args),
         Command::Chat(args) => chat::run(args),
+        Command::Models(args) => models::run(args),
+        Command::Projects(args) => lists::projects(&args),
+        Command::Agents(args) => lists::agents(&args),
+        Command::Conversations(args) => lists::conversations(&args),
+        Command::Approvals(args) => lists::approvals(&args),
+        Command::Tasks(args) => lists::tasks(&args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
         Command::Changes(args) => layers::changes(&args),

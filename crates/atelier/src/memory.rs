@@ -28,9 +28,9 @@ const BATCH_BYTES: usize = 8 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's address
-    #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
     /// The project, by id or name
     #[arg(
         long,
@@ -182,7 +182,7 @@ impl AgentMemory {
         if args.project.is_empty() || args.agent.is_empty() {
             bail!("name the agent: --project and --agent are required");
         }
-        let api = ApiClient::signed_in("memory", &args.server, args.token.clone())?;
+        let api = ApiClient::signed_in("memory", args.server.as_deref(), args.token.clone())?;
         let project = api.project(&args.project).await?.id.to_string();
         let path = encoded_path(&["my", "projects", &project, "agents", &args.agent, "context"])?;
         Ok(Self { api, path })

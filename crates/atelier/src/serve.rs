@@ -179,7 +179,8 @@ async fn build_app(
     let key = LocalKey::open(config.keys()).with_context(secret_error)?;
     let models = Models::new(&config.models, &config.providers)
         .context("cannot use the configured models")?;
-    let model_keys = ModelKeys::open(store.clone(), config.keys()).with_context(secret_error)?;
+    let model_keys =
+        ModelKeys::open(store.clone(), config.keys(), models).with_context(secret_error)?;
     let keys = join_with_keys(config, &store, new_keys).await?;
     store.register_node().await?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
@@ -228,7 +229,6 @@ async fn build_app(
         spaces: spaces.clone(),
         gate: gate.clone(),
         memory: memory.clone(),
-        models: models.clone(),
         keys: model_keys.clone(),
         own_files,
         settings: config.work.clone(),
@@ -242,7 +242,6 @@ async fn build_app(
         starter_pack: runtime.starter_agents(),
         files,
         settings: config.server.clone(),
-        models,
         model_keys,
         mcp_projects: projects.door(),
         mcp_conversations: conversations.door(),

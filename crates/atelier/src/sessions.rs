@@ -9,9 +9,9 @@ use std::{io::Write, process::ExitCode};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's address
-    #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    server: String,
+    /// The server's address [default: that of the last `atelier login`, or http://127.0.0.1:7420]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// The token [default: the one that `atelier login` stored]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 async fn sessions(args: Args) -> Result<ExitCode> {
-    let api = ApiClient::signed_in("sessions", &args.server, args.token)?;
+    let api = ApiClient::signed_in("sessions", args.server.as_deref(), args.token)?;
     if let Some(id) = args.end {
         api.end_session(id).await?;
         eprintln!("The session has ended: none of its tokens is accepted any more.");

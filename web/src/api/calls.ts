@@ -58,6 +58,20 @@ export const endSignInSession = (sign_in: string) =>
   request("DELETE", "/auth/sessions/{sign_in}", { path: { sign_in } });
 export const signOutEverywhere = () => request("POST", "/auth/sign-out-everywhere");
 
+export type ModelsOverview = Schemas["ModelsOverview"];
+export type ModelProvider = Schemas["ModelProvider"];
+export type ModelLevel = Schemas["ModelLevel"];
+export type TestOutcome = Schemas["TestOutcome"];
+export const models = () => request("GET", "/my/models");
+export const putProvider = (provider: string, body: Schemas["ProviderChange"]) =>
+  request("PUT", "/my/models/providers/{provider}", { path: { provider }, body });
+export const removeProvider = (provider: string, level: ModelLevel) =>
+  request("DELETE", "/my/models/providers/{provider}", { path: { provider }, query: { level } });
+export const testProvider = (provider: string, body: Schemas["ProviderTest"]) =>
+  request("POST", "/my/models/providers/{provider}/test", { path: { provider }, body });
+export const setDefaultModel = (body: Schemas["DefaultModelChange"]) =>
+  request("PUT", "/my/models/default", { body });
+
 export const projects = () =>
   all(async (query) => {
     const { projects, total } = await request("GET", "/my/projects", { query });

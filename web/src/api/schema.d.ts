@@ -624,6 +624,91 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the models that your agents can use
+         * @description Providers that have a key are asked for their models, at most once a minute.
+         */
+        get: operations["models_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/models/default": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Choose the default model
+         * @description Agents with the model `gpt-4` or `default` use it, unless the configuration maps these names to
+         *     another model.
+         */
+        put: operations["set_default_model"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/models/providers/{provider}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store a key for a model provider, or the server's settings of it
+         * @description Keys are stored encrypted. A person's own key comes before the tenant's, and the tenant's before
+         *     the server's. A key is sent only to the address that it was entered for. At the level `server`,
+         *     new providers can be added.
+         */
+        put: operations["put_model_provider"];
+        post?: never;
+        /** Remove what is stored about a model provider at one level */
+        delete: operations["delete_model_provider"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/models/providers/{provider}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try a model provider out with a real request
+         * @description With `key`, `kind` or `base_url` it is tried with these instead of the stored ones. Nothing is
+         *     stored.
+         */
+        post: operations["test_model_provider"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/my/policy": {
         parameters: {
             query?: never;
@@ -1673,7 +1758,7 @@ export interface components {
         /** Format: uuid */
         AgentId: string;
         AgentList: {
-            agents: components["schemas"]["Agent"][];
+            agents: components["schemas"]["AgentView"][];
             /**
              * Format: int64
              * @description How many agents the project has in total.
@@ -1702,6 +1787,16 @@ export interface components {
              * @enum {string}
              */
             type: "AGENT_UPDATED";
+        };
+        /** @description An agent, and the model that answers for it. */
+        AgentView: components["schemas"]["Agent"] & {
+            /**
+             * @description What its model resolves to now, such as `anthropic/claude-sonnet-4-5`, or `demo`; null if no
+             *     model can answer.
+             */
+            answered_by?: string | null;
+            /** @description Why no model can answer. */
+            model_problem?: string | null;
         };
         /**
          * @description A problem of a worker space.
@@ -2274,6 +2369,19 @@ export interface components {
             /** @description One result for each decision, in the order of the request. */
             results: components["schemas"]["DecisionResult"][];
         };
+        DefaultModel: {
+            /** @description The model that answers, such as `openai/gpt-4o`, or `demo`; null if none can. */
+            answered_by?: string | null;
+            chosen?: components["schemas"]["ModelLevel"] | null;
+            /** @description Why none can. */
+            problem?: string | null;
+        };
+        /** @description The model to use by default. */
+        DefaultModelChange: {
+            level?: components["schemas"]["ModelLevel"];
+            /** @description `provider/model`, `demo`, or null for the first model that has what it needs. */
+            model?: string | null;
+        };
         /** @description An event of a project. `type` says which one. */
         Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
         FailureCode: ("approval_rejected" | "approval_required" | "approval_timeout" | "cancelled" | "client_lost" | "denied" | "invalid_settings" | "isolation_required" | "no_client" | "not_begun" | "arguments_too_long" | "invalid_call" | "invalid_params" | "pattern_invalid" | "timeout_exceeded" | "unknown_tool" | "already_exists" | "binary_file" | "conflict" | "directory_not_empty" | "edit_empty" | "edit_mismatch" | "file_size_exceeded" | "invalid_utf8" | "io_error" | "link_refused" | "name_too_long" | "not_a_directory" | "not_a_file" | "not_found" | "path_empty" | "path_not_allowed" | "path_outside_workspace" | "path_protected" | "path_reserved" | "path_too_deep" | "path_too_long" | "path_unprintable" | "pattern_not_allowed" | "permission_denied" | "stale" | "too_many_links" | "write_not_allowed" | "command_failed" | "command_not_allowed" | "command_not_found" | "command_timeout" | "sandbox_failed" | "digest_mismatch" | "failed" | "internal" | "low_only" | "result_too_large" | "unknown") | string;
@@ -2455,6 +2563,31 @@ export interface components {
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
+        /**
+         * @description Where a provider's key comes from.
+         * @enum {string}
+         */
+        KeyOrigin: "own" | "tenant" | "server" | "configuration" | "not_needed" | "missing" | "unusable";
+        /** @description A model of a provider. */
+        KnownModel: {
+            /**
+             * Format: int32
+             * @description Tokens that fit into a request and its answer.
+             */
+            context_window?: number | null;
+            /**
+             * Format: double
+             * @description US dollars per million input tokens.
+             */
+            input_price?: number | null;
+            /** @description The name for agents, such as `openai/gpt-4o`. */
+            name: string;
+            /**
+             * Format: double
+             * @description US dollars per million output tokens.
+             */
+            output_price?: number | null;
+        };
         Lease: {
             /**
              * Format: date-time
@@ -2559,6 +2692,30 @@ export interface components {
         };
         /** @enum {string} */
         MessageRole: "user" | "assistant";
+        /** @description Another name of a model. */
+        ModelAlias: {
+            /** @description The model that answers; null if none can. */
+            answered_by?: string | null;
+            name: string;
+        };
+        /** @description The window and the prices of a model. */
+        ModelFigures: {
+            /**
+             * Format: int32
+             * @description Tokens that fit into a request and its answer.
+             */
+            context_window?: number | null;
+            /**
+             * Format: double
+             * @description US dollars per million input tokens.
+             */
+            input_price?: number | null;
+            /**
+             * Format: double
+             * @description US dollars per million output tokens.
+             */
+            output_price?: number | null;
+        };
         /** @description What is shown of a stored key. */
         ModelKey: {
             /** @description The last four characters of the key, to recognise it by; empty for short keys. */
@@ -2571,6 +2728,37 @@ export interface components {
             keys: components["schemas"]["ModelKey"][];
             /** @description Every model provider that the server is configured for. */
             providers: string[];
+        };
+        /**
+         * @description For whom a key or a default model is. What is nearer to the person comes first.
+         * @enum {string}
+         */
+        ModelLevel: "own" | "tenant" | "server";
+        ModelProvider: {
+            /** @description The address of its API. Only those see it who may change the server's providers. */
+            base_url?: string | null;
+            /** @description Where the key comes from that your agents use. */
+            key: components["schemas"]["KeyOrigin"];
+            /** @description The protocol: `open_ai`, `open_ai_compatible`, `anthropic` or `ollama`. */
+            kind: string;
+            /** @description The models that it lists or that the configuration knows. */
+            models: components["schemas"]["KnownModel"][];
+            name: string;
+            /** @description Why it does not list its models. */
+            problem?: string | null;
+            /** @description What is stored, at the levels that you may change. */
+            stored: components["schemas"]["StoredProvider"][];
+        };
+        /** @description The models that your agents can use. */
+        ModelsOverview: {
+            /** @description Other names that agents can use for models, and what they stand for. */
+            aliases: components["schemas"]["ModelAlias"][];
+            /** @description What agents use that name no model of a provider. */
+            default: components["schemas"]["DefaultModel"];
+            /** @description The levels at which you may change keys and the default model. */
+            may_change: components["schemas"]["ModelLevel"][];
+            /** @description In the order in which the default model is looked for. */
+            providers: components["schemas"]["ModelProvider"][];
         };
         NewAgent: {
             config?: components["schemas"]["PartialAgentConfig"];
@@ -2861,7 +3049,7 @@ export interface components {
             created_at: string;
             id: components["schemas"]["ProjectId"];
             name: components["schemas"]["ProjectName"];
-            /** @description Any JSON object. Atelier reads `policy`, `planner` and `limits`. */
+            /** @description `policy`, `planner`, `limits`, and `metadata` for anything else. */
             settings: Record<string, unknown>;
             /** Format: date-time */
             updated_at: string;
@@ -2935,6 +3123,20 @@ export interface components {
             description: string;
             id: string;
         };
+        /** @description What to store about a provider. It has no `Debug`, which would show the key. */
+        ProviderChange: {
+            /** @description The address of the API, at the level `server`. */
+            base_url?: string | null;
+            /** @description The key. Absent: the stored key stays, unless the address changes. */
+            key?: string | null;
+            /** @description The protocol, at the level `server`. */
+            kind?: string | null;
+            level?: components["schemas"]["ModelLevel"];
+            /** @description Prices and windows of models by their names at the provider, at the level `server`. */
+            models?: {
+                [key: string]: components["schemas"]["ModelFigures"];
+            } | null;
+        };
         /** @description What a browser came back with from the identity provider. */
         ProviderSignInRequest: {
             /** @description The code that the provider sent. */
@@ -2943,6 +3145,18 @@ export interface components {
             redirect_uri: string;
             /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
             verifier: string;
+        };
+        /**
+         * @description What to try a provider with. Absent fields are as stored. It has no `Debug`, which would show
+         *     the key.
+         */
+        ProviderTest: {
+            base_url?: string | null;
+            key?: string | null;
+            kind?: string | null;
+            level?: components["schemas"]["ModelLevel"];
+            /** @description The name of a model at the provider [default: the usual one] */
+            model?: string | null;
         };
         /**
          * @description Why interactions were deleted.
@@ -3199,6 +3413,15 @@ export interface components {
             content: string;
             is_error: boolean;
         };
+        /** @description What is stored about a provider at one level. Keys are never shown again. */
+        StoredProvider: {
+            has_key: boolean;
+            /** @description The last four characters of the key, to recognise it by; empty for short keys. */
+            last_four: string;
+            level: components["schemas"]["ModelLevel"];
+            /** Format: date-time */
+            updated_at: string;
+        };
         /**
          * @description The first event of a stream whose cursor is unknown or too old: the current state, to start
          *     again from.
@@ -3435,6 +3658,16 @@ export interface components {
         };
         /** @enum {string} */
         TaskStatus: "waiting" | "queued" | "running" | "parked" | "completed" | "failed" | "cancelled";
+        /** @description The outcome of a test. */
+        TestOutcome: {
+            /** Format: int64 */
+            milliseconds?: number | null;
+            /** @description The model that has answered. */
+            model?: string | null;
+            /** @description What went wrong and what to do about it, in plain words. */
+            problem?: string | null;
+            success: boolean;
+        };
         /** @description A new token. Send it as `Authorization: Bearer …`. */
         Token: {
             /** Format: date-time */
@@ -8388,6 +8621,556 @@ export interface operations {
             };
         };
     };
+    models_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Providers, models and the default */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsOverview"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_default_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DefaultModelChange"];
+            };
+        };
+        responses: {
+            /** @description Stored */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_model_provider: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a model provider. */
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProviderChange"];
+            };
+        };
+        responses: {
+            /** @description Stored */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such provider */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_model_provider: {
+        parameters: {
+            query?: {
+                /** @description The level: `own` (the default), `tenant` or `server`. */
+                level?: "own" | "tenant" | "server";
+            };
+            header?: never;
+            path: {
+                /** @description The name of a model provider. */
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_model_provider: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a model provider. */
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProviderTest"];
+            };
+        };
+        responses: {
+            /** @description Whether it has answered, or why not */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TestOutcome"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such provider */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     tools_policy: {
         parameters: {
             query?: never;
@@ -9127,7 +9910,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Agent"];
+                    "application/json": components["schemas"]["AgentView"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -9260,7 +10043,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Agent"];
+                    "application/json": components["schemas"]["AgentView"];
                 };
             };
             /** @description The token is missing, expired, revoked or not valid */
@@ -9361,7 +10144,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Agent"];
+                    "application/json": components["schemas"]["AgentView"];
                 };
             };
             /** @description The body is not well-formed JSON */

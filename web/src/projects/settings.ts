@@ -37,7 +37,7 @@ export interface Draft {
 }
 
 const KNOWN = {
-  "": ["policy", "planner", "limits"],
+  "": ["policy", "planner", "limits", "metadata"],
   "planner": ["model", "max_tasks", "budget", "approve_above"],
   "limits": ["max_steps", "max_tokens", "max_cost", "max_seconds"],
   "policy": ["deny", "at_least", "no_network", "shell"],

@@ -9,6 +9,7 @@ import { clients } from "./clients.svelte";
 import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
+import { models } from "./models.svelte";
 import { pendingPlans } from "./plans.svelte";
 import { recentTasks } from "./recentTasks.svelte";
 import { projects } from "./projects.svelte";
@@ -23,6 +24,7 @@ import { openWorkerSpace } from "./workerSpace.svelte";
 export function follow(): () => void {
   void projects.load();
   void inbox.load();
+  void models.load();
   stream.start({
     events: (events) => {
       log.append(events);
@@ -61,6 +63,7 @@ export function follow(): () => void {
     log.clear(false);
     projects.clear();
     inbox.clear();
+    models.clear();
     clearAgents();
     clearConversations();
     pendingPlans.clear();

@@ -33,8 +33,13 @@ export async function eventually<T>(
 }
 
 function cleanEnvironment(): NodeJS.ProcessEnv {
-  const isOurs = ([name]: [string, unknown]) => !/^(ATELIER|OPENAI|ANTHROPIC)_/.test(name);
-  return Object.fromEntries(Object.entries(process.env).filter(isOurs));
+  const isOurs = ([name]: [string, unknown]) =>
+    !/^(ATELIER|OPENAI|ANTHROPIC|OPENROUTER)_/.test(name);
+  return {
+    ...Object.fromEntries(Object.entries(process.env).filter(isOurs)),
+    // The developer's own Ollama is not used. Nothing listens on this port.
+    ATELIER_PROVIDERS__OLLAMA__BASE_URL: "http://127.0.0.1:9/v1",
+  };
 }
 
 /** A running program whose output is collected. */

@@ -12,6 +12,7 @@ use atelier_core::{
 use serde_json::json;
 use std::sync::Arc;
 
+#[derive(Clone)]
 pub(crate) struct ConversationApi {
     pub(crate) project: Arc<ProjectApi>,
     pub(crate) id: ConversationId,
@@ -94,14 +95,19 @@ impl ConversationApi {
         })
     }
 
+    /// The last messages of the conversation, oldest first.
+    pub(crate) async fn last_messages(&self, most: i64) -> Result<Vec<Message>> {
+        let path = self.project.path(&format!("chat/sessions/{}/messages", self.id));
+        let MessageList { total, .. } = self.project.api.get(&format!("{path}?limit=1")).await?;
+        let offset = (total - most).max(0);
+        let last: MessageList =
+            self.project.api.get(&format!("{path}?limit=1000&offset={offset}")).await?;
+        Ok(last.messages)
+    }
+
     /// The whole answer. Events shorten long messages. The answer is among the last messages of the
     /// conversation.
     pub(crate) async fn answer(&self, work: Accepted) -> Result<Option<Message>> {
-        let path = self.project.path(&format!("chat/sessions/{}/messages", self.id));
-        let MessageList { total, .. } = self.project.api.get(&format!("{path}?limit=1")).await?;
-        let offset = (total - 100).max(0);
-        let last: MessageList =
-            self.project.api.get(&format!("{path}?limit=1000&offset={offset}")).await?;
         let is_answer = |message: &Message| {
             message.role == MessageRole::Assistant
                 && match work.plan_id {
@@ -109,7 +115,7 @@ impl ConversationApi {
                     None => message.task_id == Some(work.task_id),
                 }
         };
-        Ok(last.messages.into_iter().rev().find(is_answer))
+        Ok(self.last_messages(100).await?.into_iter().rev().find(is_answer))
     }
 
     pub(crate) async fn cancel(&self, work: Accepted) -> Result<()> {

@@ -6,6 +6,7 @@ use super::{
     tree::{label, tree},
 };
 use crate::{
+    markdown::Markdown,
     project::ProjectApi,
     screen::{Screen, summary},
 };
@@ -19,6 +20,7 @@ use std::{
     collections::{HashMap, HashSet},
     io::IsTerminal,
     sync::Arc,
+    time::Instant,
 };
 
 pub(crate) struct Transcript {
@@ -27,7 +29,8 @@ pub(crate) struct Transcript {
     work: Accepted,
     /// The names of our tasks, as people read them.
     tasks: HashMap<TaskId, String>,
-    calls: HashMap<CallId, String>,
+    /// Our calls as people read them, and since when they are known.
+    calls: HashMap<CallId, (String, Instant)>,
     /// Tasks whose text is the answer. Other tasks run at the same time, and their texts would mix.
     answering: HashSet<TaskId>,
     /// Text of other tasks since their last step.
@@ -38,10 +41,18 @@ pub(crate) struct Transcript {
     reported_missing_machine: bool,
     /// Whether standard output is a terminal, which agent text must not control.
     escape_answer: bool,
+    /// Present if the answer's Markdown is rendered.
+    markdown: Option<Markdown>,
 }
 
 impl Transcript {
-    pub(crate) fn new(project: Arc<ProjectApi>, screen: Arc<Screen>, work: Accepted) -> Self {
+    /// `renders`: whether the answer's Markdown is rendered.
+    pub(crate) fn new(
+        project: Arc<ProjectApi>,
+        screen: Arc<Screen>,
+        work: Accepted,
+        renders: bool,
+    ) -> Self {
         let direct = work.plan_id.is_none();
         Self {
             project,
@@ -54,17 +65,30 @@ impl Transcript {
             shown: String::new(),
             reported_missing_machine: false,
             escape_answer: std::io::stdout().is_terminal(),
+            markdown: renders.then(Markdown::default),
         }
     }
 
-    fn print_answer(&self, text: &str) {
-        match self.escape_answer {
-            true => {
-                let lines: Vec<String> = text.split('\n').map(readable).collect();
-                self.screen.answer(&lines.join("\n"));
-            }
-            false => self.screen.answer(text),
+    fn print_answer(&mut self, text: &str) {
+        let text = match self.escape_answer {
+            true => text.split('\n').map(readable).collect::<Vec<_>>().join("\n"),
+            false => text.to_owned(),
+        };
+        let text = match &mut self.markdown {
+            Some(markdown) => markdown.push(&text),
+            None => text,
+        };
+        if !text.is_empty() {
+            self.screen.answer(&text);
         }
+    }
+
+    fn end_answer(&mut self) {
+        let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        if !rest.is_empty() {
+            self.screen.answer(&rest);
+        }
+        self.screen.end_answer();
     }
 
     /// Handles a piece of a message while the model is still writing it.
@@ -109,7 +133,7 @@ impl Transcript {
             Event::TaskStarted { task_id, .. } => self.task_line(*task_id, "working"),
             Event::TaskProgress { task_id, calls, .. } if self.tasks.contains_key(task_id) => {
                 // The text before the calls was not the answer.
-                self.screen.end_answer();
+                self.end_answer();
                 self.shown.clear();
                 self.unassigned.remove(task_id);
                 for call in calls {
@@ -147,7 +171,7 @@ impl Transcript {
                 ..
             } => {
                 let what = summary(tool_name, tool_params);
-                self.calls.entry(*tool_id).or_insert_with(|| what.clone());
+                self.calls.entry(*tool_id).or_insert_with(|| (what.clone(), Instant::now()));
                 let waits = format!("{what}: waits for approval ({risk_level})");
                 match asks_here {
                     true => self.screen.line(&waits),
@@ -187,7 +211,7 @@ impl Transcript {
             self.report_missing_machine().await;
         }
         if let Some(id) = id {
-            self.calls.insert(id, what);
+            self.calls.insert(id, (what, Instant::now()));
         }
     }
 
@@ -208,9 +232,13 @@ impl Transcript {
     fn call_updated(&self, id: CallId, status: CallStatus, error: Option<&CallFailure>) {
         // Other changes are printed where approvals are asked for.
         let is_shown = status.is_settled() || status == CallStatus::Dispatched;
-        if let Some(what) = self.calls.get(&id).filter(|_| is_shown) {
+        if let Some((what, since)) = self.calls.get(&id).filter(|_| is_shown) {
             let why = error.map_or_else(String::new, |error| format!(" ({})", error.detail));
-            self.screen.line(&format!("{what}: {}{why}", status.as_str()));
+            let time = match (self.markdown.is_some(), status.is_settled()) {
+                (true, true) => format!(" after {:.1} s", since.elapsed().as_secs_f64()),
+                _ => String::new(),
+            };
+            self.screen.line(&format!("{what}: {}{why}{time}", status.as_str()));
         }
     }
 
@@ -220,18 +248,19 @@ impl Transcript {
     }
 
     /// Prints the rest of the answer, and what the work has used.
-    pub(crate) fn finish(&self, answer: Option<&Message>, status: &WorkStatus) {
+    pub(crate) fn finish(&mut self, answer: Option<&Message>, status: &WorkStatus) {
         if let Some(answer) = answer {
-            match answer.content.strip_prefix(&self.shown) {
+            let shown = std::mem::take(&mut self.shown);
+            match answer.content.strip_prefix(&shown) {
                 Some(rest) => self.print_answer(rest),
                 // Some pieces of the answer were lost on the way.
                 None => {
-                    self.screen.end_answer();
+                    self.end_answer();
                     self.print_answer(&answer.content);
                 }
             }
         }
-        self.screen.end_answer();
+        self.end_answer();
         let outcome = match (&status.error, status.completed) {
             (_, true) => "completed".to_owned(),
             (Some(error), false) => format!("not completed: {}", error.detail),

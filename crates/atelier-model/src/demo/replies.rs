@@ -50,6 +50,26 @@ impl Language {
         }
     }
 
+    /// Why the demo model answers although the default model was requested.
+    pub(super) fn without_any_key(self, model: &str) -> String {
+        match self {
+            Self::English => format!(
+                "(This is Atelier's built-in demo model, not an AI. It stands in for {model} \
+                 until a model provider has a key: enter one under Models in the console, or with \
+                 `atelier models add`.)"
+            ),
+            Self::Russian => format!(
+                "(Это встроенная демо-модель Atelier, а не ИИ. Она отвечает вместо {model}, пока \
+                 ни у одного провайдера моделей нет ключа: введите его в консоли на странице \
+                 «Модели» или командой `atelier models add`.)"
+            ),
+            Self::Japanese => format!(
+                "（Atelier 内蔵のデモモデルです。AI ではありません。モデルのプロバイダーのキーがまだないため、{model} \
+                 の代わりに答えています。コンソールの「モデル」か `atelier models add` で登録してください。）"
+            ),
+        }
+    }
+
     pub(super) fn help(self) -> &'static str {
         match self {
             Self::English => {

@@ -1,18 +1,17 @@
 //! The demo model as the agent loop and the orchestrator use it.
 
 use atelier_model::{
-    Answer, CallResult, Finish, JsonFormat, Message, Model, ModelsConfig, Request, TenantKeys,
-    ToolSchema, known_providers,
+    Answer, CallResult, Finish, JsonFormat, Message, Model, ModelAccess, ModelsConfig, Request,
+    ToolSchema,
 };
 use serde_json::{Value, json};
 
 const TOOLS: [&str; 5] = ["read_file", "write_file", "execute_command", "grep", "list_directory"];
 
-fn demo(name: &str) -> Model {
-    let mut providers = known_providers();
-    providers.get_mut("openai").expect("there").key_env = Some("A_KEY_THAT_IS_NOT_SET".into());
-    crate::models(&ModelsConfig::default(), &providers)
-        .resolve(name, &TenantKeys::default())
+async fn demo(name: &str) -> Model {
+    crate::models(&ModelsConfig::default(), &crate::names::local())
+        .resolve(name, &ModelAccess::default())
+        .await
         .expect("a model")
 }
 
@@ -61,7 +60,7 @@ async fn run(
 #[tokio::test]
 async fn demo_calls_the_tool_and_quotes_the_result() {
     let (calls, text) =
-        run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
+        run(&demo("demo").await, "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
     assert_eq!(calls, [("read_file".into(), json!({"path": "README.md"}))]);
     assert_eq!(
         text,
@@ -73,7 +72,7 @@ async fn demo_calls_the_tool_and_quotes_the_result() {
 #[tokio::test]
 async fn demo_reports_a_denial_and_starts_nothing_after_it() {
     let message = "run rm -rf / then read README.md";
-    let (calls, text) = run(&demo("demo"), message, &[("Command not allowed", true)]).await;
+    let (calls, text) = run(&demo("demo").await, message, &[("Command not allowed", true)]).await;
     assert_eq!(calls, [("execute_command".into(), json!({"command": "rm", "args": ["-rf", "/"]}))]);
     assert!(
         text.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"),
@@ -85,7 +84,8 @@ async fn demo_reports_a_denial_and_starts_nothing_after_it() {
 #[tokio::test]
 async fn several_requests_become_several_calls() {
     let message = "read a.txt then write b.txt: x";
-    let (calls, text) = run(&demo("demo"), message, &[("one", false), ("written", false)]).await;
+    let (calls, text) =
+        run(&demo("demo").await, message, &[("one", false), ("written", false)]).await;
     let tools: Vec<&str> = calls.iter().map(|(tool, _)| tool.as_str()).collect();
     assert_eq!(tools, ["read_file", "write_file"]);
     assert!(text.contains("one") && text.contains("written"), "{text}");
@@ -93,21 +93,21 @@ async fn several_requests_become_several_calls() {
 
 #[tokio::test]
 async fn demo_explains_what_it_understands_and_which_model_it_replaces() {
-    let (calls, text) = run(&demo("gpt-4"), "make the shop faster", &[]).await;
+    let (calls, text) = run(&demo("gpt-4").await, "make the shop faster", &[]).await;
     assert_eq!(calls, []);
-    let reason = "It stands in for gpt-4: there is no key for provider openai; \
-        set A_KEY_THAT_IS_NOT_SET to use it.";
+    let reason = "It stands in for gpt-4 until a model provider has a key: enter one under Models in \
+        the console, or with `atelier models add`.";
     assert!(text.contains(reason), "{text}");
     assert!(text.contains("- read README.md"), "{text}");
-    let (_, text) = run(&demo("demo"), "ускорь магазин", &[]).await;
+    let (_, text) = run(&demo("demo").await, "ускорь магазин", &[]).await;
     assert!(text.contains("прочитай README.md"), "{text}");
-    let (_, text) = run(&demo("demo"), "お店を速くして", &[]).await;
+    let (_, text) = run(&demo("demo").await, "お店を速くして", &[]).await;
     assert!(text.contains("README.mdを読んで"), "{text}");
 }
 
 #[tokio::test]
 async fn tool_that_the_agent_lacks_is_not_called() {
-    let (calls, text) = run(&demo("demo"), "delete old.txt", &[]).await;
+    let (calls, text) = run(&demo("demo").await, "delete old.txt", &[]).await;
     assert_eq!(calls, []);
     assert!(text.contains("the tool delete_file"), "{text}");
 }
@@ -120,7 +120,7 @@ async fn demo_plans_for_the_agents_in_the_schema() {
     let format = Some(JsonFormat { name: "plan".into(), schema });
     let plan = async |message: &str| -> Value {
         let request = Request { format: format.clone(), ..crate::question(message) };
-        serde_json::from_str(&ask(&demo("demo"), &request).await.text).expect("JSON")
+        serde_json::from_str(&ask(&demo("demo").await, &request).await.text).expect("JSON")
     };
     let task = |id: &str, description: &str, agent: &str, depends_on: &[&str]| json!({"id": id, "description": description, "agent": agent, "depends_on": depends_on});
     assert_eq!(
@@ -142,6 +142,7 @@ async fn demo_plans_for_the_agents_in_the_prompt() {
     let system = "Plan for these agents:\n- `tester`: runs tests\n- fixer, repairs".into();
     let format = Some(JsonFormat { name: "plan".into(), schema: json!({"type": "object"}) });
     let request = Request { system, format, ..crate::question("run cargo test") };
-    let plan: Value = serde_json::from_str(&ask(&demo("demo"), &request).await.text).expect("JSON");
+    let plan: Value =
+        serde_json::from_str(&ask(&demo("demo").await, &request).await.text).expect("JSON");
     assert_eq!(plan["tasks"][0]["agent"], "tester");
 }

@@ -1,13 +1,14 @@
 //! Models as agents use them, against a scripted model over real HTTP.
 
+mod default;
 mod demo;
 mod names;
 mod openai;
 mod providers;
 
 use atelier_model::{
-    Model, Models, ModelsConfig, ProviderConfig, ProviderKind, Providers, Request, SecretString,
-    TenantKeys, known_providers,
+    Model, ModelAccess, Models, ModelsConfig, ProviderConfig, ProviderKind, Providers, Request,
+    SecretString, known_providers,
 };
 use atelier_testkit::ScriptedModel;
 use std::time::Duration;
@@ -31,12 +32,10 @@ fn impatient() -> ModelsConfig {
 /// A provider `scripted` of this kind at this address.
 fn provider(kind: ProviderKind, base_url: String) -> Providers {
     let scripted = ProviderConfig {
-        kind,
         base_url,
         key_env: Some("ATELIER_TEST_KEY_THAT_IS_NOT_SET".into()),
-        key_file: None,
         context_window: 1000,
-        models: Default::default(),
+        ..ProviderConfig::new(kind, String::new())
     };
     let mut providers = known_providers();
     providers.insert("scripted".into(), scripted);
@@ -49,19 +48,19 @@ fn models(config: &ModelsConfig, providers: &Providers) -> Models {
     Models::new(config, providers).expect("a valid configuration")
 }
 
-fn keys() -> TenantKeys {
-    let mut keys = TenantKeys::default();
+fn keys() -> ModelAccess {
+    let mut keys = ModelAccess::default();
     keys.insert("scripted", SecretString::from(KEY));
     keys
 }
 
-fn model(kind: ProviderKind, script: &ScriptedModel) -> Model {
-    configured(&config(), kind, script)
+async fn model(kind: ProviderKind, script: &ScriptedModel) -> Model {
+    configured(&config(), kind, script).await
 }
 
-fn configured(config: &ModelsConfig, kind: ProviderKind, script: &ScriptedModel) -> Model {
+async fn configured(config: &ModelsConfig, kind: ProviderKind, script: &ScriptedModel) -> Model {
     let models = models(config, &provider(kind, script.url()));
-    models.resolve("scripted/some-model", &keys()).expect("a model")
+    models.resolve("scripted/some-model", &keys()).await.expect("a model")
 }
 
 fn question(text: &str) -> Request {

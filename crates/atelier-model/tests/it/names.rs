@@ -2,22 +2,24 @@
 
 use crate::{KEY, config, keys, models, provider};
 use atelier_model::{
-    Model, ModelError, ModelInfo, Models, ModelsConfig, ProviderKind, TenantKeys, Usage,
+    Model, ModelAccess, ModelError, ModelInfo, Models, ModelsConfig, ProviderKind, Usage,
     known_providers,
 };
 use std::io::Write;
 
-fn local() -> atelier_model::Providers {
+pub(crate) fn local() -> atelier_model::Providers {
     // A developer's environment may contain real keys, which this test must not find.
     let mut providers = provider(ProviderKind::OpenAi, "http://127.0.0.1:9/v1".into());
     for provider in providers.values_mut() {
         provider.key_env = provider.key_env.as_ref().map(|name| format!("{name}_THAT_IS_NOT_SET"));
     }
+    // Nor a developer's own Ollama: nothing listens on this port.
+    providers.get_mut("ollama").expect("there").base_url = "http://127.0.0.1:9/v1".into();
     providers
 }
 
-#[test]
-fn names_are_resolved_to_models() {
+#[tokio::test]
+async fn names_are_resolved_to_models() {
     let mut config = config();
     config.aliases.insert("fast".into(), "ollama/llama3".into());
     config.aliases.insert("toy".into(), "demo".into());
@@ -33,23 +35,23 @@ fn names_are_resolved_to_models() {
         ("scripted/other", "scripted/other", 1000),
         ("my-model", "scripted/my-model", 5),
     ] {
-        let model = models.resolve(name, &keys()).expect(name);
+        let model = models.resolve(name, &keys()).await.expect(name);
         assert_eq!((model.name(), model.context_window()), (answers, window), "{name}");
     }
 }
 
-#[test]
-fn demo_replaces_only_the_default_model_without_a_key() {
+#[tokio::test]
+async fn demo_replaces_only_the_default_model_without_a_key() {
     let models = models(&config(), &local());
-    let model = models.resolve("gpt-4", &TenantKeys::default()).expect("the demo");
+    let model = models.resolve("gpt-4", &ModelAccess::default()).await.expect("the demo");
     assert!(matches!(model, Model::Demo(_)), "{model:?}");
-    let error = models.resolve("gpt-4o", &TenantKeys::default()).expect_err("no key");
+    let error = models.resolve("gpt-4o", &ModelAccess::default()).await.expect_err("no key");
     assert_eq!(
         error.to_string(),
         "no key for provider openai: set OPENAI_API_KEY_THAT_IS_NOT_SET or pick the demo model"
     );
     assert!(matches!(error, ModelError::NoKey { .. }), "{error:?}");
-    let error = models.resolve("nobody/x", &TenantKeys::default()).expect_err("unknown");
+    let error = models.resolve("nobody/x", &ModelAccess::default()).await.expect_err("unknown");
     assert_eq!(
         error.to_string(),
         "model nobody/x: unknown provider nobody (known providers: anthropic, ollama, openai, \
@@ -57,20 +59,21 @@ fn demo_replaces_only_the_default_model_without_a_key() {
     );
 }
 
-#[test]
-fn key_is_read_from_a_file_and_an_empty_file_is_no_key() {
+#[tokio::test]
+async fn key_is_read_from_a_file_and_an_empty_file_is_no_key() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let mut providers = local();
     providers.get_mut("openai").expect("there").key_file = Some(file.path().to_owned());
-    let resolve =
-        |models: &Models| models.resolve("gpt-4", &TenantKeys::default()).expect("a model");
+    let resolve = async |models: &Models| {
+        models.resolve("gpt-4", &ModelAccess::default()).await.expect("a model")
+    };
 
     writeln!(file, "  ").expect("written");
-    assert_eq!(resolve(&models(&config(), &providers)).name(), "demo");
+    assert_eq!(resolve(&models(&config(), &providers)).await.name(), "demo");
 
     writeln!(file, "{KEY}").expect("written");
     let models = models(&config(), &providers);
-    let model = resolve(&models);
+    let model = resolve(&models).await;
     assert_eq!(model.name(), "openai/gpt-4o");
     assert_eq!(model.cost(&Usage { input_tokens: 1_000_000, output_tokens: 100_000 }), Some(3.5));
     for shown in [format!("{models:?}"), format!("{model:?}"), format!("{:?}", keys())] {

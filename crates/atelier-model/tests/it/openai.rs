@@ -38,7 +38,7 @@ fn conversation() -> Request {
 
 async fn sent(kind: ProviderKind, request: &Request) -> atelier_testkit::Asked {
     let script = ScriptedModel::queue([Reply::text("done")]).await;
-    model(kind, &script).ask(request, |_| {}).await.expect("an answer");
+    model(kind, &script).await.ask(request, |_| {}).await.expect("an answer");
     script.seen().remove(0)
 }
 
@@ -117,14 +117,17 @@ async fn structured_output_is_requested_and_returned_as_text() {
 
     let script = ScriptedModel::queue([Reply::text("{\"tasks\": []}")]).await;
     let answer =
-        model(ProviderKind::OpenAi, &script).ask(&request, |_| {}).await.expect("an answer");
+        model(ProviderKind::OpenAi, &script).await.ask(&request, |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "{\"tasks\": []}");
     let expected = json!({"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, "strict": true}});
     assert_eq!(script.seen()[0].body["response_format"], expected);
 
     let script = ScriptedModel::queue([Reply::call("plan", json!({"tasks": []}))]).await;
-    let answer =
-        model(ProviderKind::Anthropic, &script).ask(&request, |_| {}).await.expect("an answer");
+    let answer = model(ProviderKind::Anthropic, &script)
+        .await
+        .ask(&request, |_| {})
+        .await
+        .expect("an answer");
     assert_eq!(
         (answer.text.as_str(), answer.calls, answer.finish),
         ("{\"tasks\":[]}", vec![], Finish::Stop)
@@ -142,7 +145,8 @@ async fn incomplete_chunks_are_understood() {
         r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"service_tier":"on_demand"}"#,
     ];
     let script = ScriptedModel::queue([Reply::raw(chunks)]).await;
-    let answer = model(ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
+    let answer =
+        model(ProviderKind::OpenAiCompatible, &script).await.ask(&question("hi"), |_| {}).await;
     let answer = answer.expect("an answer");
     let call = |id: &str, name: &str, arguments: &str| CallRequest {
         id: id.into(),
@@ -159,6 +163,7 @@ async fn chunk_without_text_counts_as_the_first_token() {
     let thinking = r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#;
     let script = ScriptedModel::start(move |_| Reply::raw([thinking]).stall_after(1)).await;
     let error = configured(&impatient(), ProviderKind::OpenAiCompatible, &script)
+        .await
         .ask(&question("hi"), |_| {})
         .await;
     let error = error.expect_err("it thinks for too long");
@@ -173,6 +178,7 @@ async fn error_inside_a_stream_is_reported() {
     let words = r#"{"choices":[{"delta":{"content":"I "}}]}"#;
     let script = ScriptedModel::queue([Reply::raw([words, error_event])]).await;
     let error = model(ProviderKind::OpenAi, &script)
+        .await
         .ask(&question("hi"), |_| {})
         .await
         .expect_err("an error");
@@ -182,6 +188,7 @@ async fn error_inside_a_stream_is_reported() {
         r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let script = ScriptedModel::queue([Reply::raw([error_event]), Reply::text("better")]).await;
     let answer = model(ProviderKind::Anthropic, &script)
+        .await
         .ask(&question("hi"), |_| {})
         .await
         .expect("an answer");
@@ -219,7 +226,7 @@ async fn calls_with_equal_numbers_or_ids_are_kept_apart() {
         ]),
     ])
     .await;
-    let model = model(ProviderKind::OpenAiCompatible, &script);
+    let model = model(ProviderKind::OpenAiCompatible, &script).await;
     let call = |id: &str, name: &str, arguments: &str| CallRequest {
         id: id.into(),
         name: name.into(),
@@ -244,7 +251,7 @@ async fn malformed_usage_does_not_spoil_an_answer() {
     {
         let last = json!({"choices": null, "usage": usage}).to_string();
         let script = ScriptedModel::queue([Reply::raw([words.to_string(), last])]).await;
-        let model = model(ProviderKind::OpenAiCompatible, &script);
+        let model = model(ProviderKind::OpenAiCompatible, &script).await;
         let answer = model.ask(&question("how are you?"), |_| {}).await.expect("an answer");
         let input = if usage["prompt_tokens"] == 7 { 7 } else { 4 };
         let usage = Usage { input_tokens: input, output_tokens: 2 };

@@ -17,8 +17,10 @@ async fn text_is_streamed_as_it_arrives(
 ) {
     let script = ScriptedModel::queue([Reply::text("all is well").usage(7, 3)]).await;
     let mut streamed = Vec::new();
-    let answer =
-        model(kind, &script).ask(&question("hi"), |word| streamed.push(word.to_owned())).await;
+    let answer = model(kind, &script)
+        .await
+        .ask(&question("hi"), |word| streamed.push(word.to_owned()))
+        .await;
     let expected = Answer {
         text: "all is well".into(),
         calls: vec![],
@@ -41,7 +43,7 @@ async fn one_answer_can_hold_several_calls_and_bad_json_is_kept(
         .and_raw_call("grep", "{\"pattern\": \"мир")
         .and_raw_call("list_directory", "");
     let script = ScriptedModel::queue([reply]).await;
-    let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect("an answer");
     let calls: Vec<(&str, &str)> =
         answer.calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
     let expected = [
@@ -68,7 +70,7 @@ async fn finish_reason_is_translated(
     #[case] finish: Finish,
 ) {
     let script = ScriptedModel::queue([Reply::text("I was about").finish(word)]).await;
-    let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.finish, finish);
 }
 
@@ -80,7 +82,7 @@ async fn rate_limited_request_is_retried_after_the_requested_wait(
     let script =
         ScriptedModel::queue([Reply::status(429).retry_after(1), Reply::text("now")]).await;
     let asked = Instant::now();
-    let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "now");
     assert!(asked.elapsed() >= Duration::from_secs(1), "{:?}", asked.elapsed());
 }
@@ -88,8 +90,11 @@ async fn rate_limited_request_is_retried_after_the_requested_wait(
 #[tokio::test]
 async fn long_retry_after_is_an_error_instead_of_a_wait() {
     let script = ScriptedModel::queue([Reply::status(429).retry_after(3600)]).await;
-    let error =
-        model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("busy");
+    let error = model(ProviderKind::OpenAi, &script)
+        .await
+        .ask(&question("hi"), |_| {})
+        .await
+        .expect_err("busy");
     assert!(matches!(error, ModelError::RateLimited { .. }) && error.retryable(), "{error:?}");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
     assert_eq!(script.seen().len(), 1);
@@ -102,7 +107,8 @@ async fn persistent_error_is_returned_after_the_last_retry(
     #[values(500, 503, 529)] status: u16,
 ) {
     let script = ScriptedModel::start(move |_| Reply::status(status).saying("on fire")).await;
-    let error = model(kind, &script).ask(&question("hi"), |_| {}).await.expect_err("no answer");
+    let error =
+        model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect_err("no answer");
     assert_eq!(error.to_string(), format!("scripted returned an error ({status}): on fire"));
     assert_eq!(script.seen().len(), 3);
 }
@@ -121,7 +127,8 @@ async fn refusal_is_not_retried(
     #[case] words: &str,
 ) {
     let script = ScriptedModel::queue([Reply::status(status).saying("no").code(code)]).await;
-    let error = model(kind, &script).ask(&question("hi"), |_| {}).await.expect_err("a refusal");
+    let error =
+        model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect_err("a refusal");
     assert_eq!((error.to_string().as_str(), error.retryable()), (words, false));
     assert_eq!(script.seen().len(), 1);
 }
@@ -135,7 +142,8 @@ async fn key_in_an_error_message_is_redacted(
     let script =
         ScriptedModel::start(move |_| Reply::status(status).saying(format!("bad key {KEY}!")))
             .await;
-    let error = model(kind, &script).ask(&question("hi"), |_| {}).await.expect_err("a refusal");
+    let error =
+        model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect_err("a refusal");
     assert!(!error.to_string().contains(KEY) && !format!("{error:?}").contains(KEY), "{error:?}");
 }
 
@@ -147,6 +155,7 @@ async fn silence_before_the_first_token_is_retried(
 ) {
     let script = ScriptedModel::queue([silence, Reply::text("here")]).await;
     let answer = configured(&impatient(), kind, &script)
+        .await
         .ask(&question("hi"), |_| {})
         .await
         .expect("an answer");
@@ -161,6 +170,7 @@ async fn silence_in_the_middle_of_an_answer_is_an_error(
     let script = ScriptedModel::queue([Reply::text("one two three four").stall_after(5)]).await;
     let mut streamed = String::new();
     let error = configured(&impatient(), kind, &script)
+        .await
         .ask(&question("hi"), |word| streamed.push_str(word))
         .await;
     let expected = ModelError::Timeout {
@@ -181,7 +191,7 @@ async fn connection_cut_before_the_first_token_is_retried(
 ) {
     let script =
         ScriptedModel::queue([Reply::text("never").cut_after(0), Reply::text("here")]).await;
-    let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "here");
 }
 
@@ -192,7 +202,7 @@ async fn answer_cut_in_the_middle_is_an_error(
     #[values(4, 5)] pieces: usize,
 ) {
     let script = ScriptedModel::queue([Reply::text("one two three four").cut_after(pieces)]).await;
-    let error = model(kind, &script).ask(&question("hi"), |_| {}).await;
+    let error = model(kind, &script).await.ask(&question("hi"), |_| {}).await;
     assert_eq!(error, Err(ModelError::Interrupted { provider: "scripted".into() }));
     assert_eq!(script.seen().len(), 1);
 }
@@ -207,7 +217,8 @@ async fn malformed_answer_is_reported_as_such(
     #[case] garbage: &str,
 ) {
     let script = ScriptedModel::queue([Reply::raw([garbage])]).await;
-    let error = model(kind, &script).ask(&question("hi"), |_| {}).await.expect_err("no answer");
+    let error =
+        model(kind, &script).await.ask(&question("hi"), |_| {}).await.expect_err("no answer");
     assert!(matches!(error, ModelError::Malformed { .. }) && !error.retryable(), "{error:?}");
 }
 
@@ -219,7 +230,7 @@ async fn cancelled_request_closes_the_connection(
 ) {
     let script =
         ScriptedModel::queue([Reply::text("one two three four").stall_after(pieces)]).await;
-    let model = model(kind, &script);
+    let model = model(kind, &script).await;
     let asking = tokio::spawn(async move { model.ask(&question("hi"), |_| {}).await });
     script.answering(1).await;
     asking.abort();
@@ -236,6 +247,7 @@ async fn whole_answer_has_a_time_limit(
     let config = ModelsConfig { timeout: Duration::from_millis(200), ..config() };
     let model = models(&config, &provider(kind, script.url()))
         .resolve("scripted/m", &keys())
+        .await
         .expect("a model");
     let error = model.ask(&question("hi"), |_| {}).await.expect_err("too late");
     assert_eq!(error.to_string(), "scripted did not finish its answer within 200ms");
@@ -248,7 +260,7 @@ async fn unreachable_address_is_reported(
     #[values(ProviderKind::OpenAi, ProviderKind::Anthropic)] kind: ProviderKind,
 ) {
     let script = ScriptedModel::queue([]).await;
-    let model = model(kind, &script);
+    let model = model(kind, &script).await;
     // The address was free when it was given out, and is again.
     drop(script);
     let error = atelier_testkit::eventually("the server is gone", async || {

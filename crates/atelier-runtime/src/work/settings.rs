@@ -1,6 +1,8 @@
 //! How much work runs at once, and how much a task may use.
 
-use atelier_core::{Invalid, plan::MAX_TASKS, policy::verdict::Verdict, task::TaskLimits};
+use atelier_core::{
+    Invalid, nearest::suggestion, plan::MAX_TASKS, policy::verdict::Verdict, task::TaskLimits,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -70,7 +72,19 @@ impl Default for PlannerSettings {
     }
 }
 
+/// The settings of a project. `metadata` is free for the user's own notes and programs.
+const KNOWN: [&str; 4] = ["policy", "planner", "limits", "metadata"];
+
 impl ProjectSettings {
+    /// Refuses settings that do not exist, with what was probably meant.
+    pub fn check(settings: &Map<String, Value>) -> Result<Self, Invalid> {
+        if let Some(unknown) = settings.keys().find(|key| !KNOWN.contains(&key.as_str())) {
+            let problem = format!("there is no {unknown:?}: {}", suggestion(unknown, KNOWN));
+            return Err(Invalid::new("settings", problem));
+        }
+        Self::of(settings)
+    }
+
     pub fn of(settings: &Map<String, Value>) -> Result<Self, Invalid> {
         let known = ["planner", "limits"].into_iter();
         let known: Map<String, Value> =

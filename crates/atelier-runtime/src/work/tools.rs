@@ -2,7 +2,8 @@
 
 use crate::own_files::{PRESENT_FILES, PRESENT_FILES_DESCRIPTION, present_files_schema};
 use atelier_core::{
-    AgentConfig, InteractionType, WorkspaceKind, policy::limits::Limits, tools::ToolTable,
+    AgentConfig, InteractionType, Invalid, WorkspaceKind, nearest::suggestion,
+    policy::limits::Limits, tools::ToolTable,
 };
 use atelier_model::ToolSchema;
 use serde_json::{Value, json};
@@ -70,6 +71,20 @@ pub(super) fn offered(
     }
     let is_wanted = |name: &str| wanted.iter().any(|wanted| tool(wanted) == name);
     tools.iter().filter(|tool| tool.name == PRESENT || is_wanted(&tool.name)).cloned().collect()
+}
+
+/// Refuses names of tools that no agent can have, with what was probably meant.
+pub fn check_tools(names: &[String]) -> Result<(), Invalid> {
+    let known = || ON_MACHINE.iter().map(|tool| tool.name.as_str()).chain([PRESENT]);
+    match names.iter().find(|name| !known().any(|known| known == tool(name))) {
+        Some(unknown) => {
+            let known: Vec<&str> = known().collect();
+            let problem =
+                format!("there is no tool {unknown:?}: {}", suggestion(tool(unknown), known));
+            Err(Invalid::new("config.tools", problem))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The name of a tool without the prefix that some models add.

@@ -41,10 +41,23 @@ pub enum AuthError {
     Keys { source_name: String, why: String },
     #[error("cannot read the revoked tokens: {0}")]
     Store(#[from] atelier_store::Error),
-    #[error("the token is not valid: {0}")]
+    #[error("the token is not valid: {}", in_words(.0))]
     Token(#[from] jsonwebtoken::errors::Error),
     #[error("the token is not valid: {0}")]
     Refused(&'static str),
+}
+
+/// What is wrong with a token, and what to do about it.
+fn in_words(error: &jsonwebtoken::errors::Error) -> String {
+    use jsonwebtoken::errors::ErrorKind;
+    match error.kind() {
+        ErrorKind::ExpiredSignature => "it has expired; sign in again".to_owned(),
+        ErrorKind::InvalidSignature => "it was made with another secret, such as one for another \
+             data folder; make it with the `--data` that this server printed at its start"
+            .to_owned(),
+        ErrorKind::ImmatureSignature => "its time has not begun; check the clocks".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Checks tokens and makes new ones.

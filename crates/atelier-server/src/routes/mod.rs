@@ -17,6 +17,7 @@ mod file_versions;
 mod files;
 pub(crate) mod mcp;
 mod model_keys;
+mod models;
 mod operations;
 mod projects;
 mod sessions;
@@ -111,6 +112,10 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(work::reject_plan))
         .routes(routes!(work::cancel_plan))
         .routes(routes!(work::bus))
+        .routes(routes!(models::overview))
+        .routes(routes!(models::put, models::delete))
+        .routes(routes!(models::test))
+        .routes(routes!(models::set_default))
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in_options, account::sign_in))

@@ -1,6 +1,6 @@
 //! Keys of model providers, for the admins of a tenant. A stored key is never shown again.
 
-use super::DONE;
+use super::{DONE, models::checked_key};
 use crate::{
     App,
     access::TenantAdmin,
@@ -8,11 +8,10 @@ use crate::{
     error::{Error, Result},
     path::{ProviderInPath, ProviderName, TenantInPath},
 };
-use atelier_core::Invalid;
 use atelier_model::SecretString;
+use atelier_store::ModelScope;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
-use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -34,8 +33,8 @@ pub(super) struct ModelKey {
     updated_at: DateTime<Utc>,
 }
 
-impl From<atelier_store::ProviderKey> for ModelKey {
-    fn from(kept: atelier_store::ProviderKey) -> Self {
+impl From<atelier_store::ModelProvider> for ModelKey {
+    fn from(kept: atelier_store::ModelProvider) -> Self {
         Self { provider: kept.provider, last_four: kept.last_four, updated_at: kept.updated_at }
     }
 }
@@ -56,11 +55,19 @@ pub(super) async fn list(
     State(app): State<App>,
     admin: TenantAdmin,
 ) -> Result<Reply<ModelKeyList>> {
-    let keys = app.model_keys.list(&admin.tenant).await?;
-    Ok(Reply(ModelKeyList {
-        keys: keys.into_iter().map(ModelKey::from).collect(),
-        providers: app.models.providers().map(str::to_owned).collect(),
-    }))
+    let keys = tenant_keys(&app, &admin).await?.into_iter().map(ModelKey::from).collect();
+    let access = app.model_keys.of(&admin.tenant, None).await?;
+    let providers = app.model_keys.models().providers(&access);
+    let mut providers: Vec<String> = providers.into_iter().map(str::to_owned).collect();
+    providers.sort();
+    Ok(Reply(ModelKeyList { keys, providers }))
+}
+
+/// The tenant's own keys.
+async fn tenant_keys(app: &App, admin: &TenantAdmin) -> Result<Vec<atelier_store::ModelProvider>> {
+    let mut all = app.model_keys.list(&admin.tenant, None).await?;
+    all.retain(|kept| kept.scope != ModelScope::Server);
+    Ok(all)
 }
 
 /// Show whether the tenant has a key for a provider
@@ -72,7 +79,7 @@ pub(super) async fn show(
     admin: TenantAdmin,
     ProviderInPath(ProviderName(provider)): ProviderInPath,
 ) -> Result<Reply<ModelKey>> {
-    let keys = app.model_keys.list(&admin.tenant).await?;
+    let keys = tenant_keys(&app, &admin).await?;
     let kept = keys.into_iter().find(|kept| kept.provider == provider).ok_or(Error::NotFound)?;
     Ok(Reply(kept.into()))
 }
@@ -93,18 +100,10 @@ pub(super) async fn put(
     ProviderInPath(ProviderName(provider)): ProviderInPath,
     Json(new): Json<NewKey>,
 ) -> Result<Reply<ModelKey>> {
-    if !app.models.providers().any(|known| known == provider) {
-        return Err(Error::NotFound);
-    }
-    let key = new.key.expose_secret();
-    if !(1..=500).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Invalid::new(
-            "key",
-            "must be 1 to 500 printable ASCII characters without spaces",
-        )
-        .into());
-    }
-    Ok(Reply(app.model_keys.put(&admin.tenant, admin.user, &provider, &new.key).await?.into()))
+    let key = checked_key(new.key)?;
+    let (scope, keys) = (ModelScope::Tenant(admin.tenant.clone()), &app.model_keys);
+    let kept = keys.put_key(scope, &admin.tenant, admin.user, &provider, &key).await?;
+    Ok(Reply(kept.ok_or(Error::NotFound)?.into()))
 }
 
 /// Remove the tenant's key for a provider
@@ -116,6 +115,7 @@ pub(super) async fn delete(
     admin: TenantAdmin,
     ProviderInPath(ProviderName(provider)): ProviderInPath,
 ) -> Result<StatusCode> {
-    app.model_keys.remove(&admin.tenant, admin.user, &provider).await?;
+    let scope = ModelScope::Tenant(admin.tenant);
+    app.model_keys.remove(&scope, admin.user, &provider).await?;
     Ok(DONE)
 }

@@ -1,6 +1,6 @@
 //! The caller's projects.
 
-use super::DONE;
+use super::{DONE, models::check_model};
 use crate::{
     App,
     access::{CountedSpace, OwnProject},
@@ -49,7 +49,7 @@ pub(super) async fn create(
     Person(caller): Person,
     Json(new): Json<NewProject>,
 ) -> Result<(StatusCode, Reply<Project>)> {
-    check_settings(&app, Some(&new.settings))?;
+    check_settings(&app, &caller, Some(&new.settings)).await?;
     let agents = app.starter_pack.clone();
     let created = app
         .store
@@ -115,19 +115,24 @@ pub(super) async fn show(State(app): State<App>, space: CountedSpace) -> Result<
 ))]
 pub(super) async fn update(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     space: CountedSpace,
     Json(changes): Json<ProjectChanges>,
 ) -> Result<Reply<Project>> {
     let ProjectChanges { name, workspace, settings } = changes;
-    check_settings(&app, settings.as_ref())?;
+    check_settings(&app, &caller, settings.as_ref()).await?;
     Ok(Reply(app.store.update_project(space.owned(), name, workspace, settings).await?))
 }
 
-fn check_settings(app: &App, settings: Option<&Map<String, Value>>) -> Result<()> {
+async fn check_settings(
+    app: &App,
+    caller: &Caller,
+    settings: Option<&Map<String, Value>>,
+) -> Result<()> {
     if let Some(settings) = settings {
         app.gate.check_restrictions(settings.get("policy"))?;
-        atelier_runtime::ProjectSettings::of(settings)?;
+        let parsed = atelier_runtime::ProjectSettings::check(settings)?;
+        check_model(app, caller, "settings.planner.model", &parsed.planner.model).await?;
     }
     match settings.is_none_or(atelier_core::agent::fits) {
         true => Ok(()),

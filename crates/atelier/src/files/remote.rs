@@ -31,7 +31,7 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) async fn connect(
-        server: &str,
+        server: Option<&str>,
         token: Option<String>,
         conversation: Uuid,
     ) -> Result<Self> {

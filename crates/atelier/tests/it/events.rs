@@ -73,8 +73,17 @@ async fn every_change_is_an_event_in_order(#[values(Sqlite, Postgres)] backend: 
     );
     assert_eq!(numbers(&events), Vec::from_iter(1..=10));
     assert_eq!(events[6].data["project"], renamed);
-    assert_eq!(events[7].data["agent"], agent);
-    assert_eq!(events[8].data["agent"], changed);
+    // Which model answers depends on the keys at the time of asking, so events do not tell.
+    let stored = |agent: &Value| {
+        let mut stored = agent.clone();
+        let fields = stored.as_object_mut().unwrap();
+        for asked in ["answered_by", "model_problem"] {
+            assert!(fields.remove(asked).is_some(), "{asked} is missing: {agent}");
+        }
+        stored
+    };
+    assert_eq!(events[7].data["agent"], stored(&agent));
+    assert_eq!(events[8].data["agent"], stored(&changed));
     assert_eq!(events[9].data["agent_id"], agent["id"]);
     for event in &events {
         assert_eq!(event.data["type"], event.name);
@@ -316,7 +325,9 @@ async fn nodes_do_not_deadlock_on_postgres() {
         let (user, project) = (user.clone(), project.clone());
         tokio::spawn(async move {
             for n in 0..15 {
-                user.put(&project, json!({"settings": {"n": n, "by": worker}})).await.expect(200);
+                user.put(&project, json!({"settings": {"metadata": {"n": n, "by": worker}}}))
+                    .await
+                    .expect(200);
                 let agent = format!("{project}/agents/coder");
                 user.put(&agent, json!({"config": {"max_tokens": 1 + n}})).await.expect(200);
             }

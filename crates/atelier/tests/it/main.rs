@@ -16,6 +16,7 @@ mod gate;
 mod limits;
 mod mcp;
 mod model_keys;
+mod models;
 mod nodes;
 mod openapi;
 mod operation;

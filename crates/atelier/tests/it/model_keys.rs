@@ -90,7 +90,7 @@ async fn invalid_key_is_refused_without_repeating_it() {
 
 /// Everything that the database stores about the keys, as raw bytes.
 async fn stored(server: &Server) -> Vec<u8> {
-    const ROW: &str = "SELECT sealed FROM provider_keys";
+    const ROW: &str = "SELECT sealed FROM model_providers";
     let (sealed,): (Vec<u8>,) = match server.sql().await {
         Sql::Sqlite(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
         Sql::Postgres(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
@@ -134,7 +134,7 @@ async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend
     let again = root.at(&server).get(&openai).await.expect(200);
     assert_eq!(again["last_four"], "cdef");
     let log = log + &server.log();
-    assert!(log.contains("stored a tenant's key"), "the log is there");
+    assert!(log.contains("stored a key or an address of a model provider"), "the log is there");
     let (mut files, mut folders) = (0, vec![server.data().to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

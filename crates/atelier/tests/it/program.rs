@@ -509,3 +509,53 @@ async fn unknown_methods_create_no_metrics() {
         .unwrap();
     assert!(text.contains("method=\"other\"") && !text.contains("X49"), "{text}");
 }
+
+/// DY-07: the mistakes that newcomers make are answered with what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn common_mistakes_are_answered_with_the_fix() {
+    let server = start(Sqlite).await;
+    let ann = server.user("ann");
+    ann.project("garden").await;
+    let home = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str], token: &str| {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        command.args(arguments).env("ATELIER_TOKEN", token).env("HOME", home.path());
+        command.env_remove("XDG_CONFIG_HOME").env("XDG_DATA_HOME", home.path().join("data"));
+        let output = tokio::task::block_in_place(|| command.output().unwrap());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    let token = ann.token.as_str();
+    let address = server.url.strip_prefix("http://").unwrap();
+
+    // An address of this machine needs no scheme, and a login is remembered.
+    let (signed_in, _, said) = run(&["login", "--server", address], token);
+    assert!(signed_in, "{said}");
+    let (listed, projects, said) = run(&["projects", "--json"], "");
+    assert!(listed, "{said}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&projects).unwrap()[0]["name"], "garden");
+    for list in ["agents", "conversations", "approvals", "tasks"] {
+        let (listed, entries, said) = run(&[list, "--json"], "");
+        assert!(listed && entries.starts_with('['), "{list}: {said}");
+    }
+    let (_, agents, _) = run(&["agents"], "");
+    assert!(agents.contains("agent_coder") && agents.contains("demo"), "{agents}");
+
+    let other = start(Sqlite).await;
+    let stranger = other.user("ann");
+    for (arguments, token, words) in [
+        (&["projects", "--server", "atelier.example:7420"][..], token, "write https://atelier"),
+        (&["agents", "--project", "gardn"], token, "did you mean garden?"),
+        (&["projects", "--server", "127.0.0.1:9"], token, "no server answers there; start one"),
+        (&["projects"], &stranger.token, "run `atelier login`"),
+        (&["serve", "--listen", "24488"], token, "write 127.0.0.1:24488"),
+    ] {
+        let (done, _, said) = run(arguments, token);
+        assert!(!done && said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(said.lines().filter(|line| line.starts_with("atelier: ")).count(), 1, "{said}");
+    }
+    // The server says why it refuses a token that was made for another data folder.
+    let refused = server.bearer(&stranger.token).get("/auth/me").await;
+    assert!(refused.body["detail"].as_str().unwrap().contains("another data folder"));
+}

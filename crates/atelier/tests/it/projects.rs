@@ -78,11 +78,10 @@ async fn an_agent_of_ones_own_joins_the_existing_space(
 async fn a_project_lives_from_create_to_delete(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let body =
-        json!({"name": "shop", "workspace": "conversation", "settings": {"a": [1, "\u{0}"]}});
+    let body = json!({"name": "shop", "workspace": "conversation", "settings": {"metadata": [1, "\u{0}"]}});
     let made = ann.post("/my/projects/", body).await.expect(201);
     let path = format!("/my/projects/{}", made["id"].as_str().unwrap());
-    assert_eq!(made["settings"], json!({"a": [1, "\u{0}"]}));
+    assert_eq!(made["settings"], json!({"metadata": [1, "\u{0}"]}));
     assert_eq!(ann.get(&path).await.expect(200), made);
 
     let renamed = ann.put(&format!("{path}/"), json!({"name": "магазин"})).await.expect(200);

@@ -545,7 +545,7 @@ async fn server_machine_and_agent_keep_to_their_parts(
     let ann = server.user("ann");
     // A project that names the folder gives the server no access to it.
     let name = "shop".to_owned();
-    let body = json!({"name": name, "settings": {"root": machine.root()}});
+    let body = json!({"name": name, "settings": {"metadata": {"root": machine.root()}}});
     let id = ann.post("/my/projects", body).await.expect(201)["id"].as_str().unwrap().to_owned();
     let project = format!("/my/projects/{id}");
     let desk = Desk { user: ann.clone(), project: project.clone(), name };

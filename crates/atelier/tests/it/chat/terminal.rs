@@ -189,3 +189,114 @@ async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backe
     ann.presses("not today\r");
     ann.sees("not completed: the plan was rejected: not today").await;
 }
+
+/// The command `atelier chat` in the machine's folder.
+fn in_folder(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
+    let mut command = machine.program(&["chat", "--server", url]);
+    command.args(arguments).env("ATELIER_TOKEN", &chat.desk.user.token);
+    command.current_dir(machine.root()).env("TERM", "xterm-256color");
+    command
+}
+
+/// DY-06: from a folder to a changed file in one terminal: the folder is connected, approvals are
+/// answered in place, and the conversation can be continued.
+#[rstest]
+#[tokio::test]
+async fn session_leads_from_a_folder_to_a_changed_file(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n\nSome **strong** words.\n");
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    let mut ann = Person::starts(in_folder(&machine, &chat, &server.url, &[]));
+    ann.sees("Connect it? [Y/n]").await;
+    ann.presses("\r");
+    ann.sees("Connected ").await;
+    ann.presses("/hlep\r");
+    ann.sees("did you mean /help?").await;
+    ann.presses("/agent writer\r");
+    ann.sees("You talk to agent_writer now.").await;
+    ann.sees("agent_writer › ").await;
+    ann.presses("write notes.txt: one\\\rtwo\r");
+    let card = ann.sees(KEYS).await;
+    for words in ["MEDIUM", "writer", "notes.txt", "+one", "+two"] {
+        assert!(card.contains(words), "{words}: {card}");
+    }
+    ann.presses("y");
+    ann.sees("write_file notes.txt: completed after ").await;
+    ann.sees("completed; ").await;
+    assert_eq!(machine.read("notes.txt").trim_end(), "one\ntwo");
+    ann.sees("agent_writer › ").await;
+    // The name of a file is completed, and the answer's Markdown is rendered.
+    ann.presses("read @REA\t");
+    ann.sees("@README.md").await;
+    ann.presses("\u{3}read README.md\r");
+    ann.sees("\u{1b}[36mSome **strong** words.\u{1b}[0m").await;
+    ann.sees("completed; ").await;
+    ann.presses("/cost\r");
+    ann.sees("This session: ").await;
+    ann.presses("/model\r");
+    ann.sees("The default model is demo.").await;
+    ann.presses("\u{3}");
+    ann.sees("Press Ctrl-C again to leave.").await;
+    ann.presses("\u{3}");
+    assert!(ann.left().await.success());
+
+    // The folder is known now, and so is its conversation. The arrow key brings back what was typed.
+    let mut ann = Person::starts(in_folder(&machine, &chat, &server.url, &["--continue"]));
+    ann.sees("Connected ").await;
+    ann.sees("Continuing conversation ").await;
+    ann.sees("you: write notes.txt: one").await;
+    ann.presses("\u{1b}[A\u{1b}[A");
+    ann.sees("/cost").await;
+    ann.presses("\u{3}\u{4}");
+    assert!(ann.left().await.success());
+    assert_eq!(chat.get("chat/sessions").await["total"], 2, "one of them began in the terminal");
+}
+
+/// DY-06: Escape interrupts the agents, and the session goes on.
+#[tokio::test]
+async fn escape_interrupts_the_agents_of_a_session() {
+    let model = ScriptedModel::queue([Reply::silence(), Reply::text("Here I am.")]).await;
+    let server = super::with_model(Sqlite, &model).await;
+    let (machine, chat) = (Machine::new(), Chat::new(&server, "ann").await);
+    let words = ["--no-connect", "--agent", "coder"];
+    let mut ann = Person::starts(in_folder(&machine, &chat, &server.url, &words));
+    ann.sees("coder › ").await;
+    ann.presses("think\r");
+    model.answering(1).await;
+    ann.presses("\u{1b}");
+    ann.sees("not completed").await;
+    model.left(1).await;
+    ann.sees("coder › ").await;
+    ann.presses("hello\r");
+    ann.sees("Here I am.").await;
+    ann.sees("completed; ").await;
+    ann.presses("/quit\r");
+    assert!(ann.left().await.success());
+}
+
+/// DY-06: standard input is the message, and without a terminal there are no colours.
+#[tokio::test]
+async fn standard_input_is_the_message() {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n");
+    let server = crate::start(Sqlite).await;
+    let chat = Chat::new(&server, "ann").await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let piped = async |input: &str| {
+        let mut command = in_folder(&machine, &chat, &server.url, &["--agent", "coder"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        std::io::Write::write_all(&mut running.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        tokio::task::spawn_blocking(move || running.wait_with_output().unwrap()).await.unwrap()
+    };
+    let read = piped("read README.md\n").await;
+    let (answer, steps) =
+        (String::from_utf8(read.stdout).unwrap(), String::from_utf8(read.stderr).unwrap());
+    assert!(read.status.success() && answer.contains("# Shop"), "{answer}{steps}");
+    assert!(!answer.contains('\u{1b}') && !steps.contains('\u{1b}'), "{answer}{steps}");
+    let empty = piped("  \n").await;
+    assert_eq!(empty.status.code(), Some(1));
+}

@@ -68,6 +68,12 @@ impl Person {
         self.screen.lock().unwrap()[seen..end].to_owned()
     }
 
+    /// Waits until the program has ended.
+    pub(crate) async fn left(&mut self) -> std::process::ExitStatus {
+        let process = std::cell::RefCell::new(&mut self.process);
+        eventually("the program ends", async || process.borrow_mut().try_wait().unwrap()).await
+    }
+
     pub(crate) fn presses(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }

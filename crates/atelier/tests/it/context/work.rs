@@ -91,7 +91,7 @@ async fn messages_tasks_and_calls_are_remembered(
     .await;
 
     // A failed task is remembered with its reason.
-    let agent = json!({"name": "broken", "config": {"model": "nobody/knows-this"}});
+    let agent = json!({"name": "broken", "config": {"model": "anthropic/without-a-key"}});
     ann.post(&format!("{project}/agents"), agent).await.expect(201);
     ann.post(&say, json!({"content": "This will fail", "target_agent": "broken"}))
         .await
