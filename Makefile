@@ -18,6 +18,7 @@ help: ## List the targets
 .PHONY: run
 run: ## Build everything and start the server (ARGS="--listen …")
 	@scripts/console
+	@scripts/minilm --into "$${CARGO_TARGET_DIR:-target}/release" >/dev/null || echo "memory will find words, not meaning"
 	$(CARGO) run --release --locked --bin atelier -- serve $(ARGS)
 
 .PHONY: test
@@ -59,8 +60,10 @@ bench: ## Run the benchmarks (ARGS="…")
 	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)
 
 .PHONY: bench-memory
-bench-memory: ## Measure how well searches in memory find things (LOCOMO=file.json, MODEL=directory)
-	$(CARGO) run --release --locked --bin atelier-bench -- locomo $(LOCOMO) $(if $(MODEL),--model $(MODEL)) $(ARGS)
+bench-memory: ## Measure how well memory finds paraphrases and, with LOCOMO=file.json, answers (VECTORS=1000000 measures speed)
+	$(CARGO) run --release --locked --bin atelier-bench -- recall $(LOCOMO) --minilm "$$(scripts/minilm --int8)" \
+	    $(if $(MODEL),--model $(MODEL)) $(ARGS)
+	$(if $(VECTORS),$(CARGO) run --release --locked --bin atelier-bench -- memory --only-http --facts $(VECTORS) --given)
 
 .PHONY: bench-search
 bench-search: ## Measure memory searches over HTTP; fails if the 95th percentile is 50 ms or more

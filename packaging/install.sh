@@ -42,6 +42,13 @@ fetch "$archive" "$work/$archive"
     fail "the checksum of $archive is wrong; nothing was installed"
 tar -xzf "$work/$archive" -C "$work"
 mkdir -p "$bin"
+# The weights of the default embedder: the program looks for them in ../lib/atelier.
+weights=$(dirname "$bin")/lib/atelier
+mkdir -p "$weights"
+rm -rf "$weights/.minilm.new"
+cp -R "$work/${archive%.tar.gz}/minilm" "$weights/.minilm.new"
+rm -rf "$weights/minilm"
+mv "$weights/.minilm.new" "$weights/minilm"
 # Renaming works even if the program is running.
 cp "$work/${archive%.tar.gz}/atelier" "$bin/.atelier.new"
 mv "$bin/.atelier.new" "$bin/atelier"

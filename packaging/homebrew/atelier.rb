@@ -10,6 +10,7 @@ class Atelier < Formula
 
   def install
     bin.install "atelier"
+    (lib/"atelier").install "minilm"
   end
 
   service do

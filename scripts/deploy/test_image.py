@@ -47,6 +47,7 @@ def build(work: Path) -> Path:
     """Builds the last stage as an OCI image and returns its layout."""
     (work / "build").mkdir()
     compiled(work / "build" / "out")
+    run(HERE.parent / "minilm", "--into", work / "weights" / "out")
     (work / "Containerfile").write_text(re.search(r"(?ms)^FROM scratch.*", RECIPE.read_text())[0])
     (work / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     buildah = debian_program("buildah", "usr/bin/buildah", "libgpgme11", "libassuan0")
@@ -54,8 +55,9 @@ def build(work: Path) -> Path:
     env = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
     storage = [f"--root={work}/storage", f"--runroot={work}/run", "--storage-driver=vfs"]
     policy = f"--signature-policy={work}/policy.json"
-    run(buildah, *storage, "build", "--isolation=chroot", policy, f"--build-context=build={work}/build",
-        "--format=oci", "--layers=false", "-f", work / "Containerfile", "-t", "atelier", work, env=env)  # fmt: skip
+    contexts = [f"--build-context={stage}={work}/{stage}" for stage in ["build", "weights"]]
+    run(buildah, *storage, "build", "--isolation=chroot", policy, *contexts, "--format=oci", "--layers=false",
+        "-f", work / "Containerfile", "-t", "atelier", work, env=env)  # fmt: skip
     run(buildah, *storage, "push", policy, "atelier", f"oci:{work}/layout:latest", env=env)
     return work / "layout"
 
@@ -82,6 +84,7 @@ class Image(unittest.TestCase):
             self.assertEqual(config["User"], "65532:65532")
             self.assertEqual(set(config["Volumes"]), {"/workspace", "/data"})
             self.assertEqual(set(config["ExposedPorts"]), {"80/tcp", "7420/tcp"})
+            self.assertTrue((root / "minilm/model.safetensors").exists())
             # What kubelet mounts, for a tool in the namespace `research`.
             (root / "etc").mkdir(exist_ok=True)
             (root / "etc/resolv.conf").write_text("search research.svc.cluster.local svc.cluster.local cluster.local\n")

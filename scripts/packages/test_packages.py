@@ -52,7 +52,15 @@ class Packages(unittest.TestCase):
 
     def check(self, *atelier):
         self.assertEqual(run(*atelier, "--version").strip(), f"atelier {VERSION}")
+        self.assertIn("minilm-l6-v2-int8 in", self.doctor(*atelier))
         self.assertIn("demo", first_message(atelier, self.folder))
+
+    def doctor(self, *atelier) -> str:
+        """What the program says about its memory: every package brings the weights of the embedder."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "ATELIER_LISTEN": "127.0.0.1:0"}
+        command = [*atelier, "doctor", "--data", str(self.folder / "examined")]
+        told = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+        return next((line for line in told.splitlines() if " memory: " in line), told)
 
     def test_install_script(self):
         """DP-05"""

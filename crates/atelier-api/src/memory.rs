@@ -2,7 +2,7 @@
 
 use atelier_core::{
     AgentId, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode, json,
-    memory::CollectionState,
+    memory::{CollectionState, FormerText},
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -131,6 +131,28 @@ pub struct ContextPrune {
     /// Delete nothing; only count what would be deleted.
     #[serde(default)]
     pub dry_run: bool,
+}
+
+/// What to change in an interaction. What is left out stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ContextChange {
+    /// A new text. The old one is kept in the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 262_144))]
+    pub text: Option<String>,
+    /// Whether the agent is to always know this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+}
+
+/// The texts that an interaction had before it was corrected.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ContextHistory {
+    /// The oldest text comes first.
+    pub versions: Vec<FormerText>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

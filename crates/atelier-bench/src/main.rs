@@ -21,8 +21,10 @@ mod history;
 mod load;
 mod locomo;
 mod memory;
+mod paraphrases;
 mod process;
 mod reads;
+mod recall;
 mod report;
 mod start;
 mod verdicts;
@@ -92,8 +94,8 @@ enum Role {
     BareServer(bare_server::Answers),
     /// Measure the memory index: insert, search, recall
     Memory(memory::Args),
-    /// Measure how well memory answers the questions of a LoCoMo file
-    Locomo(locomo::Args),
+    /// Measure how well memory finds paraphrases, and answers the questions of a LoCoMo file
+    Recall(recall::Args),
     /// Measure many agents with a small memory each
     Crowd(crowd::Args),
     /// Run the bare server that commits before each answer
@@ -160,7 +162,7 @@ fn main() -> Result<()> {
             match role {
                 Role::BareServer(_) | Role::DurableServer(_) => unreachable!("it was run above"),
                 Role::Memory(args) => memory::run(args, &plan).await,
-                Role::Locomo(args) => locomo::run(args, &plan).await,
+                Role::Recall(args) => recall::run(args, &plan).await,
                 Role::Crowd(args) => crowd::run(args, &plan).await,
             }
         });

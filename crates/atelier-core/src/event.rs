@@ -182,6 +182,8 @@ pub enum Event {
     /// An agent searched its memory.
     ContextRetrieved {
         agent_id: AgentId,
+        /// The task that the memories were retrieved for.
+        task_id: Option<TaskId>,
         /// The query, shortened.
         query: String,
         interactions: Vec<InteractionId>,

@@ -55,6 +55,19 @@ pub struct Interaction {
     pub session_id: Option<String>,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
+    /// Whether the owner wants the agent to always know this. It is not deleted when the memory is
+    /// full or pruned.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+/// A text that an interaction had before its owner corrected it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FormerText {
+    pub text: String,
+    /// When the text was replaced.
+    pub replaced_at: DateTime<Utc>,
 }
 
 /// The field of the metadata that names the tool call which an interaction tells of.
@@ -130,6 +143,9 @@ pub struct NewInteraction {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_length = 200, pattern = r"^[^\x00]*$"))]
     pub embedder: Option<String>,
+    /// Whether the agent is to always know this.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// The JSON Schema of a vector.
@@ -169,6 +185,7 @@ impl NewInteraction {
             metadata: Map::new(),
             embedding: None,
             embedder: None,
+            pinned: false,
         }
     }
 

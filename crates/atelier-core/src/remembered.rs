@@ -4,8 +4,12 @@
 //! service. So the content of secret files is not remembered, however it was read: the memory says
 //! that the file was read. Values that look like keys are masked in everything else, and so is what
 //! an agent quotes from a secret file that was read in its conversation.
+//!
+//! Everything is remembered once, in words that people and models read: a task says what was wanted
+//! and what came of it, so the messages that began and ended it are not remembered as well.
 
 mod quotes;
+mod readable;
 
 pub use quotes::KnownSecrets;
 
@@ -35,18 +39,20 @@ const CONTENT: [&str; 6] = ["content", "edits", "old_text", "new_text", "old_str
 pub type Remembered = Option<(AgentId, NewInteraction)>;
 
 /// The memory of a message to or from an agent; `None` for a message to the planner, which belongs
-/// to no agent.
+/// to no agent, and for a message that a task is remembered for.
 pub fn of_message(message: &Message, secrets: &KnownSecrets) -> Remembered {
     let agent = message.agent_id?;
+    if message.task_id.is_some() {
+        return None;
+    }
     let kind = match message.role {
         MessageRole::User => InteractionType::UserMessage,
         MessageRole::Assistant => InteractionType::AgentResponse,
     };
-    let mut interaction =
+    let interaction =
         NewInteraction::new(kind, masked_excerpt(&secrets.mask(&message.content), MAX_TEXT))
             .of_session(message.session_id)
             .with("message_id", message.id.to_string());
-    interaction.task_id = message.task_id.map(|id| id.to_string());
     unless_empty(agent, interaction)
 }
 
@@ -64,6 +70,7 @@ pub fn of_task(task: &Task, secrets: &KnownSecrets) -> Remembered {
     let mut interaction = NewInteraction::new(InteractionType::TaskExecution, text)
         .of_task(task.id)
         .of_session(task.session_id)
+        .with("message_id", task.message_id.to_string())
         .with("status", task.status.as_str())
         .with("steps", task.steps);
     if task.status != TaskStatus::Completed {
@@ -83,14 +90,19 @@ pub fn of_call(call: &GatedCall) -> Remembered {
         (Some(_), None) if withheld => format!("{} {WITHHELD}", call.status.as_str()),
         (_, Some(error)) => masked_excerpt(&error.detail, MAX_TEXT),
         (Some(result), None) => {
-            shortened(&masked_json(&result.to_value(), MAX_TEXT).to_string(), MAX_TEXT)
+            shortened(&readable::result(&masked_json(&result.to_value(), MAX_TEXT)), MAX_TEXT)
         }
         (None, None) => call.status.as_str().to_owned(),
     };
-    let params =
-        if withheld { without_content(&call.tool_params) } else { call.tool_params.clone() };
-    let params = shortened(&masked_json(&params, MAX_PARAMS).to_string(), MAX_PARAMS);
-    let text = format!("{} {params}\n→ {outcome}", call.tool_name);
+    // The content of a file follows the outcome, so that what is before the arrow says what the
+    // call was about.
+    let content = match withheld {
+        true => String::new(),
+        false => readable::content(&masked_json(&call.tool_params, MAX_PARAMS)),
+    };
+    let params = masked_json(&without_content(&call.tool_params), MAX_PARAMS);
+    let params = shortened(&readable::parameters(&params), MAX_PARAMS);
+    let text = format!("{} {params}\n→ {outcome}{content}", call.tool_name);
     let mut interaction = NewInteraction::new(InteractionType::ToolCall, text)
         .of_call(call.tool_id)
         .with("tool_name", call.tool_name.clone())

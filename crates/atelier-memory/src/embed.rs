@@ -2,26 +2,27 @@
 
 mod bert;
 pub(crate) mod builtin;
+mod choice;
 mod local;
 mod openai;
 
+pub use choice::Embedders;
+pub(crate) use local::LocalModel;
+
 use crate::{frequencies::Frequencies, settings::EmbedderSettings};
 use atelier_core::mask::masked;
-use local::Local;
 use openai::OpenAi;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// Turns texts into vectors. Vectors of different embedders do not compare, so a collection records
 /// which embedder made its vectors.
 #[derive(Clone)]
 pub enum Embedder {
     Builtin,
-    Local(Arc<LocalModel>),
+    Local(Arc<local::LocalModel>),
     OpenAi(Arc<OpenAiModel>),
 }
 
-/// A model in a directory.
-pub struct LocalModel(Local);
 /// A model behind HTTP.
 pub struct OpenAiModel(OpenAi);
 
@@ -38,28 +39,40 @@ pub enum EmbedError {
          memory.embedder.dimension"
     )]
     Dimension { expected: usize, found: usize },
+    #[error("the embedder {embedder} did not answer within {patience:?}")]
+    Slow { embedder: String, patience: Duration },
+    /// Several queries waited for the same answer.
+    #[error(transparent)]
+    Shared(#[from] Arc<EmbedError>),
 }
 
 impl Embedder {
+    /// Opens an embedder that is configured explicitly. [`Embedders`] makes the choice for `auto`.
     pub fn open(settings: &EmbedderSettings) -> Result<Self, EmbedError> {
         Ok(match settings {
             EmbedderSettings::Builtin {} => Embedder::Builtin,
-            EmbedderSettings::Local { path } => {
-                Embedder::Local(Arc::new(LocalModel(Local::open(path)?)))
-            }
+            EmbedderSettings::Local { path } => Embedder::Local(Arc::new(LocalModel::open(path)?)),
             EmbedderSettings::Openai { base_url, model, dimension, api_key } => {
                 let key = api_key.clone().or_else(|| std::env::var("OPENAI_API_KEY").ok());
                 Embedder::OpenAi(Arc::new(OpenAiModel(OpenAi::new(
                     base_url, key, model, *dimension,
                 )?)))
             }
+            EmbedderSettings::Auto {} | EmbedderSettings::Minilm {} => {
+                return Err(EmbedError::Model("its folder is not known here".into()));
+            }
         })
+    }
+
+    /// MiniLM, if its files are in the directory.
+    pub fn minilm(directory: &Path) -> Option<Self> {
+        LocalModel::minilm(directory).map(|model| Embedder::Local(Arc::new(model)))
     }
 
     pub fn name(&self) -> &str {
         match self {
             Embedder::Builtin => builtin::NAME,
-            Embedder::Local(model) => model.0.name(),
+            Embedder::Local(model) => model.name(),
             Embedder::OpenAi(model) => model.0.name(),
         }
     }
@@ -67,8 +80,17 @@ impl Embedder {
     pub fn dimension(&self) -> usize {
         match self {
             Embedder::Builtin => builtin::DIMENSION,
-            Embedder::Local(model) => model.0.dimension(),
+            Embedder::Local(model) => model.dimension(),
             Embedder::OpenAi(model) => model.0.dimension(),
+        }
+    }
+
+    /// The weight of a dense score beside a lexical one in a hybrid search. The built-in embedder
+    /// sees the same words as the lexical search, so it weighs little.
+    pub(crate) fn dense_weight(&self) -> f32 {
+        match self {
+            Embedder::Builtin => 0.15,
+            Embedder::Local(_) | Embedder::OpenAi(_) => 0.3,
         }
     }
 
@@ -106,8 +128,11 @@ impl Embedder {
             }
             Embedder::Local(model) => {
                 let model = model.clone();
-                blocking(move || texts.iter().map(|text| model.0.embed(text).map(Some)).collect())
-                    .await
+                // The semaphore is never closed.
+                let _turn = model.storing.acquire().await.ok();
+                let work = model.clone();
+                let vectors = blocking(move || work.embed(&texts)).await?;
+                Ok(vectors.into_iter().map(Some).collect())
             }
             Embedder::OpenAi(model) => model.0.embed(&texts).await,
         }
@@ -130,7 +155,7 @@ impl Embedder {
             }
             Embedder::Local(model) => {
                 let (model, text) = (model.clone(), text.to_owned());
-                blocking(move || model.0.embed(&text).map(Some)).await
+                Ok(blocking(move || model.embed(&[text])).await?.pop())
             }
             Embedder::OpenAi(model) => Ok(model.0.embed(&[text.to_owned()]).await?.pop().flatten()),
         }

@@ -1,11 +1,14 @@
-//! An approximate, compact count of how frequent pieces of text are in a collection.
+//! An approximate, compact count of how frequent pieces of text and words are in a collection.
 //!
-//! Pieces are hashed into a table of counters. Two pieces can share a counter, and then both look
-//! more frequent than they are. Deleted interactions stay counted until the collection is rebuilt.
+//! Pieces are hashed into a table of counters, and words into another one. Two pieces can share a
+//! counter, and then both look more frequent than they are. Deleted interactions stay counted until
+//! the collection is rebuilt.
 //! Frequencies only weigh queries, so neither matters much.
 
-/// How many counters there are.
+/// How many counters of pieces there are.
 const SLOTS: usize = 1 << 13;
+/// How many counters of words there are. They follow those of pieces.
+const WORD_SLOTS: usize = 1 << 15;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frequencies {
@@ -15,15 +18,17 @@ pub struct Frequencies {
 
 impl Default for Frequencies {
     fn default() -> Self {
-        Self { texts: 0, slots: vec![0; SLOTS] }
+        Self { texts: 0, slots: vec![0; SLOTS + WORD_SLOTS] }
     }
 }
 
 impl Frequencies {
-    /// Counts one text by its distinct pieces.
-    pub fn count(&mut self, pieces: &[u64]) {
+    /// Counts one text by its distinct pieces and words.
+    pub fn count(&mut self, pieces: &[u64], words: &[u64]) {
         self.texts = self.texts.saturating_add(1);
-        let mut slots: Vec<usize> = pieces.iter().map(|piece| slot(*piece)).collect();
+        let pieces = pieces.iter().map(|piece| slot(*piece));
+        let mut slots: Vec<usize> =
+            pieces.chain(words.iter().map(|word| word_slot(*word))).collect();
         slots.sort_unstable();
         slots.dedup();
         for slot in slots {
@@ -33,7 +38,16 @@ impl Frequencies {
 
     /// The inverse document frequency of a piece: how much it says that a text contains it.
     pub fn rarity(&self, piece: u64) -> f32 {
-        let (texts, with) = (self.texts as f32, self.slots[slot(piece)] as f32);
+        self.rarity_at(slot(piece))
+    }
+
+    /// The inverse document frequency of a word.
+    pub fn word_rarity(&self, word: u64) -> f32 {
+        self.rarity_at(word_slot(word))
+    }
+
+    fn rarity_at(&self, slot: usize) -> f32 {
+        let (texts, with) = (self.texts as f32, self.slots[slot] as f32);
         ((texts - with + 0.5).max(0.5) / (with + 0.5) + 1.0).ln()
     }
 
@@ -67,6 +81,10 @@ fn slot(piece: u64) -> usize {
     (piece >> 20) as usize % SLOTS
 }
 
+fn word_slot(word: u64) -> usize {
+    SLOTS + (word >> 20) as usize % WORD_SLOTS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,8 +93,9 @@ mod tests {
     fn frequent_pieces_have_a_low_rarity() {
         let mut frequencies = Frequencies::default();
         for text in 0..100u64 {
-            frequencies.count(&[1 << 40, text << 24]);
+            frequencies.count(&[1 << 40, text << 24], &[1 << 41]);
         }
+        assert!(frequencies.word_rarity(1 << 41) < 0.1 && frequencies.word_rarity(7 << 24) > 3.0);
         assert!(frequencies.rarity(1 << 40) < 0.1 && frequencies.rarity(7 << 24) > 3.0);
         assert_eq!(Frequencies::from_bytes(&frequencies.to_bytes()), Some(frequencies));
         assert_eq!(Frequencies::from_bytes(b"short"), None);

@@ -2,10 +2,12 @@
 //! operations and pass the same test suite (`tests/suite.rs`).
 
 #[cfg(feature = "edge")]
+mod disk;
+#[cfg(feature = "edge")]
 mod edge;
 mod server;
 
-use crate::lexical::Sparse;
+use crate::lexical::{self, Sparse};
 use atelier_core::{AgentId, Filter, Interaction};
 use std::{path::Path, time::Duration};
 use uuid::Uuid;
@@ -29,11 +31,15 @@ pub(crate) enum FieldKind {
 /// The name of the sparse vectors. The dense vectors are the collection's unnamed default.
 pub(crate) const WORDS: &str = "text";
 
-/// Identifies a collection: the embedded engine uses the agent's id, a server uses the name.
+/// Identifies the vectors of an agent that one embedder has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectionKey {
     pub agent: AgentId,
     pub name: String,
+    /// Where they are: a folder of the embedded index, or a collection of a server, which the
+    /// agents share. `None` for what older versions made: a folder that has the agent's id, or a
+    /// collection of the agent's own that has this name.
+    pub place: Option<String>,
 }
 
 /// An interaction as the index holds it. The point has the interaction's id, so applying it twice
@@ -68,12 +74,21 @@ pub enum IndexError {
     CollectionMissing,
     #[error("the collection is still being created")]
     NotCreated,
-    #[error("the collection is in another index ({0}): reindex it")]
+    #[error("the collection is in another index ({0}): reindex it, unless it is rebuilt already")]
     OtherIndex(String),
-    #[error("the collection's vectors were made by the embedder {0}: reindex it")]
+    #[error("some vectors were made by the embedder {0}, which this server does not have")]
     OtherEmbedder(String),
+    #[error("the collection is damaged: {0}")]
+    Damaged(String),
+    #[error(
+        "the disk is full: {free} MB are free in {folder}, and the index needs {needed} MB; free \
+         some space"
+    )]
+    DiskFull { folder: String, free: u64, needed: u64 },
     #[error("{0} interactions are not indexed yet")]
     Behind(u64),
+    #[error("the index did not answer within {0:?}")]
+    Slow(Duration),
     #[error("the index does not answer: {0}")]
     Unreachable(String),
     #[error("the index failed: {0}")]
@@ -82,6 +97,13 @@ pub enum IndexError {
     Folder(#[from] std::io::Error),
     #[error("this program was built without an embedded index: set ATELIER_QDRANT_URL")]
     NotBuilt,
+}
+
+impl IndexError {
+    /// Whether the collection has to be rebuilt from the interactions in the store.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, IndexError::CollectionMissing | IndexError::Damaged(_))
+    }
 }
 
 pub(crate) type Result<T, E = IndexError> = std::result::Result<T, E>;
@@ -155,6 +177,22 @@ impl Index {
         }
     }
 
+    /// The id under which older versions of this program used the same index, in another way.
+    pub(crate) fn older_id(&self) -> Option<&'static str> {
+        match &self.0 {
+            Engine::Server(_) => Some(server::OLDER_ID),
+            _ => None,
+        }
+    }
+
+    /// Where this index keeps the vectors that an embedder makes for an agent.
+    pub fn place(&self, agent: AgentId, embedder: &str, dimension: usize) -> String {
+        match &self.0 {
+            Engine::Server(_) => server::place(embedder, dimension),
+            _ => format!("{agent}-{:08x}", lexical::hash(embedder.as_bytes(), 4) as u32),
+        }
+    }
+
     pub fn kind(&self) -> &'static str {
         match &self.0 {
             #[cfg(feature = "edge")]
@@ -169,7 +207,7 @@ impl Index {
         matches!(self.0, Engine::Server(_))
     }
 
-    /// Creates an empty collection. An existing collection of the same name is dropped first,
+    /// Creates an empty collection. An existing collection in the same place is dropped first,
     /// because its contents may be outdated.
     pub async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
         each!(self, engine => engine.create(key, dimension).await)
@@ -193,6 +231,12 @@ impl Index {
     /// Makes applied changes durable.
     pub async fn flush(&self, key: &CollectionKey) -> Result<()> {
         each!(self, engine => engine.flush(key).await)
+    }
+
+    /// Whether the engine multiplies in how rare a word is. A collection that agents share does
+    /// not.
+    pub(crate) fn weighs_words(&self, key: &CollectionKey) -> bool {
+        !self.is_shared() || key.place.is_none()
     }
 
     /// Whether applied changes are durable without a flush.
@@ -224,7 +268,8 @@ impl Index {
         each!(self, engine => engine.size(key, dimension).await)
     }
 
-    /// The names or folders of all collections, sorted. Tests use it to find leftovers.
+    /// The names or folders of all collections, sorted. Tests use it to find leftovers; a server's
+    /// collections are shared by many agents.
     pub async fn collections(&self) -> Result<Vec<String>> {
         each!(self, engine => engine.collections().await)
     }

@@ -8,8 +8,9 @@
 //! after a flush, so a crash before the flush only means that they are indexed again.
 
 use crate::{
-    Embedder, Error, IndexError, Memory, Result,
+    CollectionKey, Embedder, Error, Memory, Result,
     embed::{blocking, builtin},
+    former_key,
     frequencies::Frequencies,
     index::Point,
     key, lexical,
@@ -31,7 +32,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 /// An interaction with its sequence number in the outbox, and its vector once there is one.
-type PendingInteraction = (i64, Interaction, Option<Vec<f32>>);
+pub(crate) type PendingInteraction = (i64, Interaction, Option<Vec<f32>>);
 
 /// How many changes are indexed together.
 const BATCH: i64 = 256;
@@ -69,6 +70,7 @@ impl Memory {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.run_indexing() => {}
+            () = self.run_keeper() => {}
             () = self.run_size_checks() => {}
             () = self.run_clean_up() => {}
         }
@@ -93,11 +95,20 @@ impl Memory {
         let mut wakeups = self.inner.store.wakeups().subscribe();
         let mut pause = Duration::from_millis(250);
         loop {
-            let look_again = match self.index_all().await {
-                Ok(all_ours) => {
+            let round = async {
+                let all_ours = self.index_all().await?;
+                // What is new comes first, so little is embedded again between two looks.
+                Ok::<_, Error>((all_ours, self.reembed_next().await?))
+            };
+            let look_again = match round.await {
+                Ok((all_ours, unfinished)) => {
                     self.problem().take();
                     pause = Duration::from_millis(250);
-                    if all_ours { POLL_INTERVAL } else { FOREIGN_POLL_INTERVAL }
+                    match (unfinished, all_ours) {
+                        (true, _) => Duration::ZERO,
+                        (false, true) => POLL_INTERVAL,
+                        (false, false) => FOREIGN_POLL_INTERVAL,
+                    }
                 }
                 Err(error) => {
                     let already_logged = self.problem().replace(error.to_string()).is_some();
@@ -145,7 +156,8 @@ impl Memory {
         self.unflushed().retain(|agent, unflushed| !unflushed.is_due() || ours.contains(agent));
         changed.retain(|(collection, newest)| match self.unflushed().get(&collection.agent) {
             Some(unflushed) => *newest > Some(unflushed.through) || unflushed.is_due(),
-            None => true,
+            // A collection that is only embedded again has nothing in the outbox.
+            None => newest.is_some() || collection.former.is_none(),
         });
         gauge!("atelier_memory_waiting_collections").set(changed.len() as f64);
         let outcomes = stream::iter(changed)
@@ -176,7 +188,7 @@ impl Memory {
         match outcome {
             // Somebody dropped the collection, or the index was replaced. The store still has all
             // interactions.
-            Err(Error::Index(IndexError::CollectionMissing)) => self.rebuild(&collection).await?,
+            Err(Error::Index(error)) if error.is_lost() => self.rebuild(&collection).await?,
             outcome => outcome?,
         }
         Ok(true)
@@ -225,23 +237,39 @@ impl Memory {
 
     pub(crate) async fn create(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
-        let (name, dimension) = (inner.embedder.name(), inner.embedder.dimension());
-        // The new collection is empty, whatever was indexed in an older one of the same name.
+        let vectors = self.new_vectors(collection.agent);
+        // The new collection is empty, whatever was indexed in an older one in the same place.
         self.unflushed().remove(&collection.agent);
-        inner.index.create(&key(collection), dimension).await?;
-        inner
-            .store
-            .collection_created(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX))
-            .await?;
+        self.drop_other_places(collection, Some(&vectors.place)).await?;
+        let place = CollectionKey { place: Some(vectors.place.clone()), ..key(collection) };
+        inner.index.create(&place, self.embedder().dimension()).await?;
+        inner.store.collection_created(collection, vectors).await?;
         inner.frequencies.invalidate(&collection.agent).await;
+        let total = u64::try_from(collection.total).unwrap_or(0);
+        match total {
+            0 => drop(self.progress().remove(&collection.agent)),
+            _ => self.note_progress(collection.agent, true, 0, total),
+        }
+        Ok(())
+    }
+
+    /// Drops what the index may have of an agent in any place but the given one.
+    async fn drop_other_places(&self, collection: &Collection, but: Option<&str>) -> Result<()> {
+        let former = collection.former.as_ref().map(|former| former_key(collection, former));
+        for place in [Some(key(collection)), former].into_iter().flatten() {
+            if but.is_none() || place.place.as_deref() != but {
+                self.inner.index.drop(&place).await?;
+            }
+        }
         Ok(())
     }
 
     /// Deletes the collection and the interactions of a deleted agent.
-    async fn delete_collection(&self, collection: &Collection) -> Result<()> {
+    pub(crate) async fn delete_collection(&self, collection: &Collection) -> Result<()> {
         self.purge(collection).await?;
-        self.inner.index.drop(&key(collection)).await?;
+        self.drop_other_places(collection, None).await?;
         self.inner.store.collection_dropped(collection).await?;
+        self.progress().remove(&collection.agent);
         self.unflushed().remove(&collection.agent);
         self.leases().remove(&collection.agent);
         Ok(())
@@ -249,12 +277,11 @@ impl Memory {
 
     async fn index_changes(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
-        if collection.embedder.as_deref() != Some(inner.embedder.name()) {
-            // Vectors of two embedders do not compare, so the collection is left as it is. Searches
-            // report that it has to be reindexed.
+        if collection.embedder.as_deref() != Some(self.embedder().name()) {
+            // Vectors of two embedders do not compare. The keeper begins a new part.
             return Ok(());
         }
-        let mut frequencies = match inner.embedder.uses_frequencies() {
+        let mut frequencies = match self.counts_frequencies() {
             true => Some(Frequencies::clone(&*self.frequencies(collection.owned_agent()).await?)),
             false => None,
         };
@@ -263,13 +290,24 @@ impl Memory {
             let (changes, through) = inner.store.index_changes(collection, indexed, BATCH).await?;
             let Some(collection) = self.lease(collection).await? else { return Ok(()) };
             if changes.is_empty() {
+                self.note_indexed(collection.agent, 0, true);
                 break;
             }
             let ids: Vec<_> = changes.iter().map(id_of).collect();
             let (points, removed) =
                 self.prepare(&collection, changes, frequencies.as_mut()).await?;
             counter!("atelier_memory_points_total").increment(points.len() as u64);
+            if let Some(former) = collection.former.as_ref().filter(|_| !removed.is_empty()) {
+                let former = former_key(&collection, former);
+                match inner.index.apply(&former, vec![], removed.clone()).await {
+                    // Searches show only what the store has, so a lost part shows nothing more.
+                    Err(error) if error.is_lost() => {}
+                    applied => applied?,
+                }
+            }
+            let count = ids.len() as u64;
             inner.index.apply(&key(&collection), points, removed).await?;
+            self.note_indexed(collection.agent, count, false);
             if self.record_applied(&collection, through, ids, frequencies.as_ref()) {
                 self.checkpoint(&collection).await?;
             }
@@ -317,7 +355,7 @@ impl Memory {
     }
 
     /// Flushes a collection and removes the flushed rows from the outbox.
-    async fn checkpoint(&self, collection: &Collection) -> Result<()> {
+    pub(crate) async fn checkpoint(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
         let unflushed = self.unflushed().get(&collection.agent).cloned();
         let (through, ids, frequencies) = match unflushed {
@@ -352,7 +390,7 @@ impl Memory {
             collection = collection.name,
             "the log of a collection has grown; rebuilding it"
         );
-        let (key, embedder) = (key(collection), inner.embedder.clone());
+        let (key, embedder) = (key(collection), self.embedder().clone());
         inner.index.begin_generation(&key, embedder.dimension()).await?;
         let (mut after, everything) = (None, Filter::default());
         loop {
@@ -378,7 +416,7 @@ impl Memory {
         changes: Vec<IndexChange>,
         frequencies: Option<&mut Frequencies>,
     ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
-        let embedder = &self.inner.embedder;
+        let embedder = self.embedder();
         let (mut removed, mut interactions): (Vec<_>, Vec<PendingInteraction>) =
             (Vec::new(), Vec::new());
         for change in changes {
@@ -390,13 +428,29 @@ impl Memory {
                 }
             }
         }
+        let points = points_of(self.embedded(collection, interactions).await?).await;
+        if let Some(frequencies) = frequencies {
+            self.count_points(&points, frequencies);
+        }
+        Ok((points, removed))
+    }
+
+    /// Embeds interactions that have no vector yet, and stores expensive vectors.
+    pub(crate) async fn embedded(
+        &self,
+        collection: &Collection,
+        mut interactions: Vec<PendingInteraction>,
+    ) -> Result<Vec<(Interaction, Option<Vec<f32>>)>> {
+        let embedder = self.embedder();
         let bare: Vec<String> = interactions
             .iter()
             .filter(|(.., vector)| vector.is_none())
             .map(|(_, interaction, _)| interaction.text.clone())
             .collect();
         if !bare.is_empty() {
+            let count = bare.len() as u64;
             let mut made = embedder.embed_texts(bare).await?.into_iter();
+            counter!("atelier_memory_embedded_texts_total").increment(count);
             let mut fresh = Vec::new();
             for (seq, _, vector) in interactions.iter_mut().filter(|(.., vector)| vector.is_none())
             {
@@ -407,17 +461,17 @@ impl Memory {
                 self.inner.store.save_vectors(collection, embedder.name(), fresh).await?;
             }
         }
-        let interactions: Vec<_> = interactions
-            .into_iter()
-            .map(|(_, interaction, vector)| (interaction, vector))
-            .collect();
-        let points = points_of(interactions).await;
-        if let Some(frequencies) = frequencies {
-            points
-                .iter()
-                .for_each(|point| frequencies.count(&builtin::distinct(&point.interaction.text)));
+        Ok(interactions.into_iter().map(|(_, interaction, vector)| (interaction, vector)).collect())
+    }
+
+    /// Counts the words of points, and their pieces if the embedder uses these.
+    pub(crate) fn count_points(&self, points: &[Point], frequencies: &mut Frequencies) {
+        let by_pieces = self.embedder().uses_frequencies();
+        for point in points {
+            let text = &point.interaction.text;
+            let pieces = if by_pieces { builtin::distinct(text) } else { Vec::new() };
+            frequencies.count(&pieces, &lexical::distinct(text));
         }
-        Ok((points, removed))
     }
 
     /// Warns the user at 80 % of an agent's limit and deletes the oldest interactions at 100 %.
@@ -507,7 +561,7 @@ pub(crate) fn fits(made: &StoredVector, embedder: &Embedder) -> bool {
 
 /// Turns interactions into points. Long texts have many words, so this does not run on the threads
 /// that answer requests.
-async fn points_of(interactions: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
+pub(crate) async fn points_of(interactions: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
     let point = |(interaction, vector): (Interaction, Option<Vec<f32>>)| {
         let words = lexical::document(&interaction.text);
         Point { interaction, vector, words }

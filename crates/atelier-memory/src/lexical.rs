@@ -1,6 +1,7 @@
 //! BM25 as sparse vectors: each term of a text has a weight. The index multiplies in how rare a
 //! term is (the `Idf` modifier), so stored vectors never become outdated.
 
+use crate::frequencies::Frequencies;
 use atelier_core::terms::terms;
 use std::collections::BTreeMap;
 
@@ -57,6 +58,25 @@ pub fn document(text: &str) -> Sparse {
 /// The sparse vector of a query.
 pub fn query(text: &str) -> Sparse {
     Sparse::new(terms(text).iter().map(|term| (number(term), 1.0)).collect())
+}
+
+/// The sparse vector of a query, in which rare words weigh more. For an index that does not weigh
+/// words itself.
+pub fn weighted_query(text: &str, frequencies: &Frequencies) -> Sparse {
+    let weight = |term: &String| frequencies.word_rarity(word(term));
+    Sparse::new(terms(text).iter().map(|term| (number(term), weight(term))).collect())
+}
+
+/// The distinct words of a text, for counting their frequencies.
+pub(crate) fn distinct(text: &str) -> Vec<u64> {
+    let mut words: Vec<u64> = terms(text).iter().map(|term| word(term)).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+fn word(term: &str) -> u64 {
+    hash(term.as_bytes(), 1)
 }
 
 /// The number of a term: FNV-1a with its bits mixed once more. It must never change, because stored

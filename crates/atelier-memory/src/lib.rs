@@ -9,8 +9,8 @@
 //! The rest of the program uses:
 //!
 //! - [`Memory::retrieve_context`]: the memories that are relevant to an agent's next step, as text
-//!   for its prompt. It never fails and takes at most twice the configured patience (250 ms): once
-//!   for the index, and once more for the store's word search if the index is slow.
+//!   for its prompt. It never fails. The embedder and the index each have a limit of their own;
+//!   after it, the store's word search answers.
 //!   [`Memory::report_retrieval`] appends `CONTEXT_RETRIEVED` to the project's log.
 //! - [`Memory::search`]: searches with filters and scores, for people and tools.
 //! - [`Memory::wait_until_indexed`]: waits until searches find what was just remembered.
@@ -22,25 +22,26 @@ mod embed;
 mod frequencies;
 mod index;
 mod indexer;
+mod keeper;
 mod lexical;
 mod retrieval;
 mod search;
 mod settings;
 
-pub use embed::{EmbedError, Embedder};
+pub use embed::{EmbedError, Embedder, Embedders};
 pub use frequencies::Frequencies;
 pub use index::{CollectionKey, Index, IndexError, IndexMatches, IndexQuery, Point};
-pub use lexical::{Sparse, document as lexical_document, query as lexical_query};
+pub use lexical::{Sparse, document as lexical_document, query as lexical_query, weighted_query};
 pub use retrieval::RetrievedContext;
 pub use search::{Hit, Query, SearchResults};
-pub use settings::{EmbedderSettings, Settings};
+pub use settings::{EmbedderSettings, OpenAiAccess, Settings};
 
 use atelier_core::{
     AgentId, Event, Filter, InteractionId, event::PruneReason, memory::CollectionState,
 };
 use atelier_store::{
-    Collection, Error as StoreError, InteractionPage, Owned, OwnedAgent, Removal, Store,
-    StoredVector,
+    Collection, Error as StoreError, FormerPart, InteractionPage, Owned, OwnedAgent, Removal,
+    Store, StoredVector,
 };
 use moka::future::Cache;
 use std::{
@@ -77,7 +78,7 @@ pub struct Memory {
 struct Inner {
     store: Store,
     index: Index,
-    embedder: Embedder,
+    embedders: Embedders,
     settings: Settings,
     frequencies: Cache<AgentId, Arc<Frequencies>>,
     /// The collections that this node indexes, and when it last renewed its lease on each.
@@ -88,6 +89,8 @@ struct Inner {
     indexed: watch::Sender<u64>,
     /// Why the index or the embedder fails at the moment.
     problem: Mutex<Option<String>>,
+    /// The collections that this node rebuilds or embeds again.
+    progress: Mutex<HashMap<AgentId, keeper::Progress>>,
 }
 
 impl Memory {
@@ -96,10 +99,14 @@ impl Memory {
     pub fn open(
         store: Store,
         settings: Settings,
+        openai: Option<&OpenAiAccess>,
         qdrant_url: Option<&str>,
         data: &Path,
     ) -> Result<Self> {
-        let embedder = Embedder::open(&settings.embedder)?;
+        let embedders = Embedders::open(&settings, data, openai)?;
+        if let Some(fallback) = embedders.fallback() {
+            tracing::warn!("{fallback}");
+        }
         let index = match qdrant_url {
             Some(url) => Index::server(url, settings.qdrant_api_key.as_deref())?,
             None => Index::embedded(&data.join("memory"), settings.open_collections)?,
@@ -108,7 +115,7 @@ impl Memory {
             inner: Arc::new(Inner {
                 store,
                 index,
-                embedder,
+                embedders,
                 settings,
                 frequencies: Cache::builder()
                     .time_to_live(Duration::from_secs(10))
@@ -118,6 +125,7 @@ impl Memory {
                 unflushed: Mutex::default(),
                 indexed: watch::Sender::new(0),
                 problem: Mutex::default(),
+                progress: Mutex::default(),
             }),
         })
     }
@@ -128,7 +136,7 @@ impl Memory {
     }
 
     pub fn embedder(&self) -> &Embedder {
-        &self.inner.embedder
+        self.inner.embedders.current()
     }
 
     /// Makes sure that a project's agents have their collections. On a Qdrant server they are
@@ -172,6 +180,11 @@ impl Memory {
         collection.index.is_some() && collection.index.as_deref() == self.inner.index.id()
     }
 
+    /// Whether the collection is where older versions put it in this node's index.
+    fn is_in_older_place(&self, collection: &Collection) -> bool {
+        collection.index.is_some() && collection.index.as_deref() == self.inner.index.older_id()
+    }
+
     /// Waits until the index has processed the given interactions, whether they were added or
     /// deleted. Returns `false` if `patience` runs out, or sooner if the index is known to be
     /// failing. Until then searches find the interactions by their words.
@@ -209,7 +222,8 @@ impl Memory {
         after: Option<(i64, InteractionId)>,
         limit: i64,
     ) -> Result<InteractionPage> {
-        let Inner { store, embedder, .. } = &*self.inner;
+        let store = &self.inner.store;
+        let embedder = self.embedder();
         let mut page = store.interaction_page(agent, filter, after, limit, true).await?;
         if !embedder.is_expensive() {
             // Vectors of an inexpensive embedder are computed on demand and not stored.
@@ -270,7 +284,8 @@ impl Memory {
     pub async fn size(&self, collection: &Collection) -> Result<u64> {
         let Inner { index, settings, .. } = &*self.inner;
         let dimension = usize::try_from(collection.dimension.unwrap_or(0)).unwrap_or(0);
-        if collection.state != CollectionState::Live || !self.is_in_this_index(collection) {
+        let is_here = self.is_in_this_index(collection) || self.is_in_older_place(collection);
+        if collection.state != CollectionState::Live || !is_here {
             return Ok(0);
         }
         let size =
@@ -282,12 +297,24 @@ impl Memory {
 
     /// `Ok` with a description of the index and the embedder, or the reason why memory is degraded.
     pub async fn health(&self) -> Result<String, String> {
-        let Inner { index, embedder, .. } = &*self.inner;
+        let Inner { index, embedders, .. } = &*self.inner;
         if let Some(problem) = self.problem().clone() {
             return Err(problem);
         }
         index.ping(Duration::from_secs(1)).await.map_err(|error| error.to_string())?;
-        Ok(format!("{} answers, vectors by {}", index.kind(), embedder.name()))
+        let problem =
+            embedders.problem().map(|why| format!("queries are searched by words: {why}"));
+        let rebuilding = self.rebuilding();
+        let fallback = embedders.fallback().map(str::to_owned);
+        if let Some(degraded) = problem.or(rebuilding).or(fallback) {
+            return Err(degraded);
+        }
+        let reembedding = self.reembedding().map_or_else(String::new, |text| format!("; {text}"));
+        Ok(format!(
+            "{} answers, vectors by {}{reembedding}",
+            index.kind(),
+            embedders.current().name()
+        ))
     }
 
     fn problem(&self) -> MutexGuard<'_, Option<String>> {
@@ -300,6 +327,11 @@ impl Memory {
 
     fn unflushed(&self) -> MutexGuard<'_, HashMap<AgentId, indexer::Unflushed>> {
         self.inner.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this node counts how frequent words and their pieces are.
+    fn counts_frequencies(&self) -> bool {
+        self.embedder().uses_frequencies() || self.inner.index.is_shared()
     }
 
     async fn frequencies(&self, agent: OwnedAgent) -> Result<Arc<Frequencies>> {
@@ -320,6 +352,13 @@ impl Memory {
     }
 }
 
+/// Where the index has the vectors of a collection.
 pub(crate) fn key(collection: &Collection) -> CollectionKey {
-    CollectionKey { agent: collection.agent, name: collection.name.clone() }
+    let place = collection.place.clone();
+    CollectionKey { agent: collection.agent, name: collection.name.clone(), place }
+}
+
+/// Where the index has the vectors of a collection's former part.
+pub(crate) fn former_key(collection: &Collection, former: &FormerPart) -> CollectionKey {
+    CollectionKey { place: former.place.clone(), ..key(collection) }
 }

@@ -6,12 +6,6 @@ use chrono::{DateTime, Utc};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// The weight of a dense score beside a lexical one. Chosen on one half of the LoCoMo data set and
-/// measured on the other: people search with the words that they remember, and small embedding
-/// models know few of those.
-const DENSE_WEIGHT: f32 = 0.3;
-/// The built-in embedder sees the same words as the lexical search, so it weighs less.
-const BUILTIN_WEIGHT: f32 = 0.15;
 /// How many candidates the dense and the lexical search contribute each.
 pub(crate) const CANDIDATES: usize = 100;
 
@@ -49,7 +43,18 @@ pub struct SearchResults {
     pub hits: Vec<Hit>,
     /// Why the results may be worse than usual: the index or the embedder did not answer.
     pub degraded: Option<String>,
+    /// The dense score from which on a hit counts as related to the query.
+    pub(crate) min_similarity: f32,
 }
+
+/// What one part of a collection has found, with what its embedder's scores mean.
+pub(crate) struct PartMatches {
+    pub(crate) matches: IndexMatches,
+    pub(crate) dense_weight: f32,
+    pub(crate) min_similarity: f32,
+}
+
+pub(crate) type Ranked = Vec<(Uuid, f32, ScoreParts)>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
@@ -61,11 +66,7 @@ pub struct Hit {
 
 /// Combines dense and lexical matches. A hit counts by how many standard deviations it stands out
 /// of its list: ranks alone do not show that, and dense and lexical scores do not compare.
-pub(crate) fn fuse(
-    answer: &IndexMatches,
-    mode: SearchMode,
-    builtin: bool,
-) -> Vec<(Uuid, f32, ScoreParts)> {
+pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, dense_weight: f32) -> Ranked {
     let mut parts: HashMap<Uuid, ScoreParts> = HashMap::new();
     for (id, score) in &answer.dense {
         parts.entry(*id).or_default().dense = Some(*score);
@@ -73,21 +74,43 @@ pub(crate) fn fuse(
     for (id, score) in &answer.lexical {
         parts.entry(*id).or_default().lexical = Some(*score);
     }
-    let weight = if builtin { BUILTIN_WEIGHT } else { DENSE_WEIGHT };
     let (dense, lexical) =
         (ScoreDistribution::of(&answer.dense), ScoreDistribution::of(&answer.lexical));
     let score = |parts: &ScoreParts| match mode {
         SearchMode::Dense => parts.dense.unwrap_or(0.0),
         SearchMode::Lexical => parts.lexical.unwrap_or(0.0),
         SearchMode::Hybrid => {
-            let sum = weight * dense.deviations(parts.dense) + lexical.deviations(parts.lexical);
+            let sum =
+                dense_weight * dense.deviations(parts.dense) + lexical.deviations(parts.lexical);
             sum / (sum + 4.0)
         }
     };
-    let mut fused: Vec<_> =
-        parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect();
-    // Hits that stand out of neither list are ordered by their plain scores, then by id, newest
-    // first.
+    sorted(parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect())
+}
+
+/// Combines the matches of several parts of a collection, each with an embedder of its own. Scores
+/// of two embedders do not compare, so a hit counts by how far it stands out of its own part. In a
+/// small part everything stands out, so hits that are not related to the query are left out. An
+/// interaction that several parts have counts as the first one has it.
+pub(crate) fn fuse_parts(parts: Vec<PartMatches>, mode: SearchMode) -> Ranked {
+    let one = parts.len() < 2;
+    let mut seen = HashSet::new();
+    let mut all = Vec::new();
+    for mut part in parts {
+        if one {
+            return fuse(&part.matches, mode, part.dense_weight);
+        }
+        part.matches.dense.retain(|(_, near)| *near >= part.min_similarity);
+        let weight = if mode == SearchMode::Dense { 1.0 } else { part.dense_weight };
+        let ranked = fuse(&part.matches, SearchMode::Hybrid, weight);
+        all.extend(ranked.into_iter().filter(|(id, ..)| seen.insert(*id)));
+    }
+    sorted(all)
+}
+
+/// Best first. Hits that stand out of neither list are ordered by their plain scores, then by id,
+/// newest first.
+fn sorted(mut fused: Ranked) -> Ranked {
     let bare = |parts: &ScoreParts| parts.lexical.unwrap_or(0.0) + parts.dense.unwrap_or(0.0);
     fused.sort_by(|a, b| {
         b.1.total_cmp(&a.1).then(bare(&b.2).total_cmp(&bare(&a.2))).then(b.0.cmp(&a.0))
@@ -181,10 +204,35 @@ mod tests {
             lexical: vec![(id(2), 9.0), (id(4), 8.5)],
         };
         let order: Vec<Uuid> =
-            fuse(&answer, SearchMode::Hybrid, false).into_iter().map(|(id, ..)| id).collect();
+            fuse(&answer, SearchMode::Hybrid, 0.3).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(2), id(4), id(1), id(3)]);
-        let best = fuse(&answer, SearchMode::Dense, false)[0];
+        let best = fuse(&answer, SearchMode::Dense, 0.3)[0];
         assert_eq!((best.0, best.1), (id(1), 0.9));
+    }
+
+    /// Two cosines of 0.4 say different things if two embedders have given them.
+    #[test]
+    fn parts_of_two_embedders_are_ranked_by_what_stands_out_in_each() {
+        let part = |first: u128, best: f32, min_similarity: f32| {
+            let rest = (1..20).map(|n| (id(first + n), min_similarity - 0.01 * n as f32));
+            PartMatches {
+                matches: IndexMatches {
+                    dense: std::iter::once((id(first), best)).chain(rest).collect(),
+                    lexical: vec![],
+                },
+                dense_weight: 0.3,
+                min_similarity,
+            }
+        };
+        let parts = vec![part(100, 0.5, 0.25), part(200, 0.3, 0.15)];
+        let found: Vec<Uuid> =
+            fuse_parts(parts, SearchMode::Dense).into_iter().map(|(id, ..)| id).collect();
+        assert_eq!(found.len(), 2, "unrelated hits are left out: {found:?}");
+        assert!(found.contains(&id(100)) && found.contains(&id(200)));
+        // The part that comes first says how an interaction counts that both have.
+        let both = vec![part(100, 0.5, 0.25), part(100, 0.9, 0.25)];
+        let found = fuse_parts(both, SearchMode::Hybrid);
+        assert_eq!((found.len(), found[0].2.dense), (1, Some(0.5)));
     }
 
     #[test]
@@ -194,7 +242,7 @@ mod tests {
             lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)],
         };
         let order: Vec<Uuid> =
-            fuse(&answer, SearchMode::Hybrid, true).into_iter().map(|(id, ..)| id).collect();
+            fuse(&answer, SearchMode::Hybrid, 0.15).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(1), id(2), id(3)]);
     }
 }

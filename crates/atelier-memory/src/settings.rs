@@ -6,8 +6,14 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// What computes vectors: `builtin`, `openai` or `local`.
+    /// What computes vectors: `auto`, `minilm`, `openai`, `local` or `builtin`.
     pub embedder: EmbedderSettings,
+    /// The folder with the weights of MiniLM. Without it, they are looked for beside the program
+    /// and in the data folder.
+    pub minilm: Option<PathBuf>,
+    /// How long the embedder may take for a query before the search goes by words only.
+    #[serde(with = "humantime_serde")]
+    pub embedder_patience: Duration,
     /// How many collections of the embedded index are open at a time.
     pub open_collections: usize,
     /// How often the sizes of all collections are checked.
@@ -23,7 +29,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            embedder: EmbedderSettings::Builtin {},
+            embedder: EmbedderSettings::Auto {},
+            minilm: None,
+            embedder_patience: Duration::from_secs(5),
             open_collections: 200,
             sweep: Duration::from_secs(24 * 3600),
             patience: Duration::from_millis(250),
@@ -49,6 +57,10 @@ impl Settings {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase", tag = "kind")]
 pub enum EmbedderSettings {
+    /// OpenAI's embeddings if the provider `openai` has a key, otherwise MiniLM.
+    Auto {},
+    /// MiniLM on this machine, which knows the meaning of English texts. It comes with the program.
+    Minilm {},
     /// Needs no model. It compares words and their parts, not their meaning.
     Builtin {},
     /// A model in a directory with `tokenizer.json` and `model.safetensors`.
@@ -71,6 +83,24 @@ pub enum EmbedderSettings {
         #[serde(default)]
         api_key: Option<String>,
     },
+}
+
+/// How to reach OpenAI's models, if the server has a key for them.
+#[derive(Clone)]
+pub struct OpenAiAccess {
+    pub base_url: String,
+    pub key: String,
+}
+
+impl OpenAiAccess {
+    pub(crate) fn embedder(&self) -> EmbedderSettings {
+        EmbedderSettings::Openai {
+            base_url: self.base_url.clone(),
+            model: model(),
+            dimension: dimension(),
+            api_key: Some(self.key.clone()),
+        }
+    }
 }
 
 fn openai() -> String {

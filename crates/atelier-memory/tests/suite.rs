@@ -35,16 +35,18 @@ async fn open(engine: Engine) -> Fixture {
         Edge => Index::embedded(folder.path(), 4).unwrap(),
         Server => Index::server(&qdrant_url(), None).unwrap(),
     };
-    let key = new_key();
+    let key = new_key(&index);
     index.create(&key, DIMENSION).await.unwrap();
     Fixture { index, key, _folder: folder }
 }
 
-fn new_key() -> CollectionKey {
-    let agent = Uuid::now_v7();
+/// A new agent. On the server it shares a collection with the agents of the other tests.
+fn new_key(index: &Index) -> CollectionKey {
+    let agent = AgentId(Uuid::now_v7());
     CollectionKey {
-        agent: AgentId(agent),
-        name: format!("user{}_{}_test_context", Uuid::nil(), agent),
+        agent,
+        name: format!("user{}_{agent}_test_context", Uuid::nil()),
+        place: Some(index.place(agent, "test", DIMENSION)),
     }
 }
 
@@ -55,6 +57,7 @@ fn start() -> DateTime<Utc> {
 /// The nth interaction: an hour after the previous one, every third failed, with all types in turn.
 fn interaction(number: usize, text: &str) -> Interaction {
     Interaction {
+        pinned: false,
         id: InteractionId(Uuid::from_u128(number as u128 + 1)),
         text: text.into(),
         interaction_type: InteractionType::ALL[number % 4],
@@ -216,8 +219,9 @@ async fn collections_are_created_with_field_indexes_and_dropped_whole(
     index.create(key, DIMENSION).await.unwrap();
     assert_eq!(index.count(key).await.unwrap(), 0);
 
+    // Only a folder is the agent's own; a collection of a server is shared.
     let here = |names: Vec<String>| names.iter().any(|name| name.contains(&key.agent.to_string()));
-    assert!(here(index.collections().await.unwrap()));
+    assert_eq!(here(index.collections().await.unwrap()), matches!(engine, Edge));
     for _ in 0..2 {
         index.drop(key).await.unwrap();
         assert!(!index.exists(key).await.unwrap());
@@ -239,7 +243,7 @@ async fn collections_are_created_with_field_indexes_and_dropped_whole(
 async fn collections_share_nothing(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     memory.fill().await;
-    let other = new_key();
+    let other = new_key(&memory.index);
     memory.index.create(&other, DIMENSION).await.unwrap();
     assert_eq!(memory.index.count(&other).await.unwrap(), 0);
     memory.index.apply(&other, points(&TEXTS[..2]).await, vec![]).await.unwrap();
@@ -248,13 +252,88 @@ async fn collections_share_nothing(#[values(Edge, Server)] engine: Engine) {
     memory.end().await;
 }
 
+/// CX-08.1: agents of one embedder share a collection of a server, and even points of the same id
+/// stay apart.
+#[tokio::test]
+async fn agents_share_a_collection_of_the_server_and_nothing_in_it() {
+    let memory = open(Server).await;
+    memory.fill().await;
+    let before = memory.index.collections().await.unwrap().len();
+    let others: Vec<CollectionKey> = (0..50).map(|_| new_key(&memory.index)).collect();
+    for other in &others {
+        memory.index.create(other, DIMENSION).await.unwrap();
+        memory.index.apply(other, points(&TEXTS[..2]).await, vec![]).await.unwrap();
+    }
+    assert_eq!(others[0].place, memory.key.place);
+    // Tests that run at the same time make collections for other embedders at most.
+    assert!(memory.index.collections().await.unwrap().len() < before + 50);
+    let ask = |key: &CollectionKey| {
+        let words = Some(lexical_query("payment tabs parser"));
+        let ask = IndexQuery { vector: None, words, filter: Filter::default(), limit: 100 };
+        let (index, key) = (memory.index.clone(), key.clone());
+        async move { index.search(&key, ask).await.unwrap().lexical.len() }
+    };
+    assert_eq!((ask(&memory.key).await, ask(&others[7]).await), (6, 2));
+    // What one agent forgets, the others keep.
+    memory.index.apply(&others[7], vec![], vec![Uuid::from_u128(1)]).await.unwrap();
+    memory.index.drop(&others[8]).await.unwrap();
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
+    assert_eq!(memory.index.count(&others[7]).await.unwrap(), 1);
+    assert_eq!(memory.index.count(&others[9]).await.unwrap(), 2);
+    for other in &others {
+        memory.index.drop(other).await.unwrap();
+    }
+    memory.end().await;
+}
+
+/// A damaged id stops nothing: the index gets a new one, and its collections are found to be in
+/// another index.
+#[rstest]
+#[case(b"")]
+#[case(b"\xff\xfe\x00")]
+#[case(b"edge-nonsense")]
+#[tokio::test]
+async fn damaged_id_of_the_index_is_replaced(#[case] damage: &[u8]) {
+    let Fixture { index, key: _, _folder: folder } = open(Edge).await;
+    let old = index.id().unwrap().to_owned();
+    index.close().await;
+    drop(index);
+    std::fs::write(folder.path().join("id"), damage).unwrap();
+    let index = Index::embedded(folder.path(), 4).unwrap();
+    let new = index.id().unwrap().to_owned();
+    assert!(new != old && new.starts_with("edge-"), "{new}");
+    index.close().await;
+    drop(index);
+    assert_eq!(Index::embedded(folder.path(), 4).unwrap().id(), Some(new.as_str()));
+}
+
+/// Files that the engine cannot read are reported as damage, which the indexer answers by
+/// rebuilding the collection.
+#[tokio::test]
+async fn damaged_collection_is_reported_and_created_anew() {
+    let Fixture { index, key, _folder: folder } = open(Edge).await;
+    index.apply(&key, points(&TEXTS).await, vec![]).await.unwrap();
+    index.flush(&key).await.unwrap();
+    index.close().await;
+    drop(index);
+    let collection = folder.path().join(key.place.clone().unwrap());
+    let generation = std::fs::read_to_string(collection.join("generation")).unwrap();
+    std::fs::remove_dir_all(collection.join(&generation).join("segments")).unwrap();
+    std::fs::write(collection.join(&generation).join("segments"), "not a folder").unwrap();
+    let index = Index::embedded(folder.path(), 4).unwrap();
+    let counted = index.count(&key).await;
+    assert!(matches!(counted, Err(IndexError::Damaged(_))), "{counted:?}");
+    index.create(&key, DIMENSION).await.unwrap();
+    assert_eq!(index.count(&key).await.unwrap(), 0);
+}
+
 /// With more collections than may be open at a time, the least recently used are closed and nothing
 /// is lost.
 #[tokio::test]
 async fn closed_collections_open_again() {
     let memory = open(Edge).await;
     memory.fill().await;
-    let others: Vec<CollectionKey> = (0..10).map(|_| new_key()).collect();
+    let others: Vec<CollectionKey> = (0..10).map(|_| new_key(&memory.index)).collect();
     for key in &others {
         memory.index.create(key, DIMENSION).await.unwrap();
         memory.index.apply(key, points(&TEXTS[..3]).await, vec![]).await.unwrap();

@@ -10,7 +10,7 @@ use crate::{
     listing::{Listings, ModelList},
     openai::OpenAi,
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The providers with the server's keys. Cloning it is cheap.
@@ -244,6 +244,19 @@ impl Models {
         }
         self.0.listings.of(settings.kind, &endpoint).await?;
         Err(ModelError::NoModels { provider: provider.to_owned() })
+    }
+
+    /// The address and the server's own key of the provider `openai`, for its other services. `None`
+    /// without a key in the configuration.
+    pub fn openai(&self) -> Option<(String, String)> {
+        match self.0.providers.get("openai") {
+            Some((provider, ServerKey::Configured(key)))
+                if provider.kind == ProviderKind::OpenAi =>
+            {
+                Some((provider.base_url.clone(), key.expose_secret().to_owned()))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn alias(&self, name: &str) -> bool {

@@ -8,7 +8,7 @@ use crate::{
     nodes::is_gone,
     rows::{
         collections::{ensure_collection, read_state},
-        from_json,
+        database_time, from_json,
         interactions::delete_interactions,
     },
 };
@@ -17,6 +17,7 @@ use atelier_core::{
     memory::{CollectionState, collection_name},
 };
 use chrono::TimeDelta;
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// How long a node's lease on a collection lasts.
@@ -40,6 +41,29 @@ pub struct Collection {
     pub embedder: Option<String>,
     pub dimension: Option<i64>,
     pub total: i64,
+    /// Where the index keeps the vectors; `None` for the place that older versions used.
+    pub place: Option<String>,
+    /// The vectors of the former embedder, while the interactions are embedded again.
+    pub former: Option<FormerPart>,
+}
+
+/// The part of a collection whose vectors another embedder has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerPart {
+    pub embedder: String,
+    pub dimension: i64,
+    pub place: Option<String>,
+    /// Interactions with lower numbers are not embedded again yet.
+    pub below: i64,
+}
+
+/// The vectors of a collection that is created: who makes them, and where the index keeps them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewVectors {
+    pub index: String,
+    pub embedder: String,
+    pub dimension: i64,
+    pub place: String,
 }
 
 impl Collection {
@@ -61,17 +85,39 @@ pub enum Fullness {
     },
 }
 
-type Row = (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Option<i64>, i64);
+type Row = (
+    Uuid,
+    Uuid,
+    Uuid,
+    String,
+    String,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+    i64,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+    Option<String>,
+    Option<i64>,
+);
 
 macro_rules! columns {
     () => {
-        "agent_id, project_id, user_id, name, state, index_id, embedder, dimension, total"
+        "agent_id, project_id, user_id, name, state, index_id, embedder, dimension, total, place, \
+         former_embedder, former_dimension, former_place, reembed_below"
     };
 }
 
-fn read(
-    (agent, project, owner, name, state, index, embedder, dimension, total): Row,
-) -> Result<Collection> {
+fn read(row: Row) -> Result<Collection> {
+    let (agent, project, owner, name, state, index, embedder, dimension, total, place, ..) = row;
+    let (.., former_embedder, former_dimension, former_place, below) = row;
+    let former = match (former_embedder, former_dimension, below) {
+        (Some(embedder), Some(dimension), Some(below)) => {
+            Some(FormerPart { embedder, dimension, place: former_place, below })
+        }
+        _ => None,
+    };
     Ok(Collection {
         agent: AgentId(agent),
         project: ProjectId(project),
@@ -82,6 +128,8 @@ fn read(
         embedder,
         dimension,
         total,
+        place,
+        former,
     })
 }
 
@@ -205,35 +253,79 @@ impl Store {
         &self,
         index: &str,
     ) -> Result<Vec<(Collection, Option<i64>)>> {
-        type Row = (
-            Uuid,
-            Uuid,
-            Uuid,
-            String,
-            String,
-            Option<String>,
-            Option<String>,
-            Option<i64>,
-            i64,
-            Option<i64>,
-        );
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            ", (SELECT MAX(o.seq) FROM memory_outbox o WHERE o.agent_id = c.agent_id)
-             FROM memory_collections c WHERE restless AND (index_id IS NULL OR index_id = $1)"
+            " FROM memory_collections WHERE restless AND (index_id IS NULL OR index_id = $1)
+             ORDER BY agent_id"
         ))
         .bind(index)
         .fetch_all(c)
         .await)?;
+        let newest: Vec<(Uuid, i64)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT c.agent_id, (SELECT MAX(o.seq) FROM memory_outbox o
+             WHERE o.agent_id = c.agent_id) AS newest FROM memory_collections c
+             WHERE c.restless AND EXISTS (SELECT 1 FROM memory_outbox o
+             WHERE o.agent_id = c.agent_id)"
+        )
+        .fetch_all(c)
+        .await)?;
+        let newest: HashMap<Uuid, i64> = newest.into_iter().collect();
         let pair = |row: Row| {
-            let (agent, project, owner, name, state, index, embedder, dimension, total, newest) =
-                row;
-            let row = (agent, project, owner, name, state, index, embedder, dimension, total);
-            Ok((read(row)?, newest))
+            let collection = read(row)?;
+            let newest = newest.get(&collection.agent.0).copied();
+            Ok((collection, newest))
         };
         rows.into_iter().map(pair).collect()
+    }
+
+    /// Collections of an index whose vectors are not the current embedder's, and all that an older
+    /// version has put into the same index.
+    pub async fn outdated_collections(
+        &self,
+        index: &str,
+        older: Option<&str>,
+        embedder: &str,
+    ) -> Result<Vec<Collection>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM memory_collections WHERE (state = 'live' AND index_id = $1 AND embedder <> $2)
+             OR index_id = $3 ORDER BY agent_id"
+        ))
+        .bind(index)
+        .bind(embedder)
+        .bind(older)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Collections that only another index has, if this is the only node: nobody else can bring
+    /// them back.
+    pub async fn foreign_collections(
+        &self,
+        index: &str,
+        older: Option<&str>,
+    ) -> Result<Vec<Collection>> {
+        let mut conn = self.db.connect().await?;
+        let now = database_time(&mut conn).await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM memory_collections WHERE state <> 'gone' AND index_id <> $1 AND index_id <> $2
+             AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id <> $3 AND n.lease_until > $4)
+             ORDER BY agent_id"
+        ))
+        .bind(index)
+        .bind(older.unwrap_or(index))
+        .bind(self.node().0)
+        .bind(now)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().map(read).collect()
     }
 
     /// Collections of other indexes whose agents are gone, and that still have interactions.
@@ -312,10 +404,9 @@ impl Store {
     pub async fn collection_created(
         &self,
         collection: &Collection,
-        embedder: &str,
-        dimension: i64,
+        vectors: NewVectors,
     ) -> Result<()> {
-        let (agent, embedder) = (collection.agent, embedder.to_owned());
+        let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| {
@@ -332,17 +423,88 @@ impl Store {
                     .await?;
                     sqlx::query(
                         "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = \
-                         $2, restless = EXISTS
+                         $2, place = $4, former_embedder = NULL, former_dimension = NULL,
+                         former_place = NULL, reembed_below = NULL, restless = EXISTS
                          (SELECT 1 FROM memory_outbox WHERE agent_id = $3) WHERE agent_id = $3 \
                          AND state = 'wanted'",
                     )
-                    .bind(&embedder)
-                    .bind(dimension)
+                    .bind(&vectors.embedder)
+                    .bind(vectors.dimension)
                     .bind(agent.0)
+                    .bind(&vectors.place)
                     .execute(&mut *c)
                     .await?;
                 });
                 tx.wake(Wakeup::Memory);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Makes what the index has of a collection its former part. New interactions go to a new part;
+    /// those that exist are embedded again, the newest first. `keeps_frequencies` says that the
+    /// former part still needs the frequencies of terms, and the new one does not.
+    pub async fn begin_reembedding(
+        &self,
+        collection: &Collection,
+        vectors: NewVectors,
+        keeps_frequencies: bool,
+    ) -> Result<()> {
+        let agent = collection.agent;
+        self.write(collection.owner, move |tx| {
+            Box::pin(async move {
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE memory_collections SET former_embedder = embedder, former_dimension = \
+                     dimension, former_place = place, reembed_below = COALESCE((SELECT MAX(seq) \
+                     FROM interactions WHERE agent_id = $1), 0) + 1, index_id = $2, embedder = $3,
+                     dimension = $4, place = $5, restless = TRUE,
+                     frequencies = CASE WHEN $6 THEN frequencies END
+                     WHERE agent_id = $1 AND state = 'live' AND reembed_below IS NULL"
+                )
+                .bind(agent.0)
+                .bind(&vectors.index)
+                .bind(&vectors.embedder)
+                .bind(vectors.dimension)
+                .bind(&vectors.place)
+                .bind(keeps_frequencies)
+                .execute(c)
+                .await
+                .map(drop))?;
+                tx.wake(Wakeup::Memory);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Records how far the interactions are embedded again, if this node still has the lease. Without
+    /// a number all of them are, and the former part is gone.
+    pub async fn save_reembedding(
+        &self,
+        collection: &Collection,
+        below: Option<i64>,
+        frequencies: Option<Vec<u8>>,
+    ) -> Result<()> {
+        let (agent, node) = (collection.agent, self.node());
+        self.write(collection.owner, move |tx| {
+            Box::pin(async move {
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE memory_collections SET reembed_below = $1,
+                     former_embedder = CASE WHEN $2 THEN former_embedder END,
+                     former_dimension = CASE WHEN $2 THEN former_dimension END,
+                     former_place = CASE WHEN $2 THEN former_place END,
+                     frequencies = COALESCE($3, frequencies)
+                     WHERE agent_id = $4 AND holder = $5 AND reembed_below IS NOT NULL"
+                )
+                .bind(below)
+                .bind(below.is_some())
+                .bind(frequencies)
+                .bind(agent.0)
+                .bind(node.0)
+                .execute(c)
+                .await
+                .map(drop))?;
                 Ok(())
             })
         })

@@ -22,9 +22,10 @@ use uuid::Uuid;
 /// Which interactions to remove.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Removal {
-    /// All that match the filter.
+    Everything,
+    /// All that match the filter, except those that are pinned.
     Matching(Filter),
-    /// The oldest, so that only this many are left.
+    /// The oldest, except those that are pinned, so that only this many are left.
     Beyond(u64),
     One(InteractionId),
 }
@@ -54,18 +55,18 @@ pub struct InteractionPage {
 }
 
 pub(crate) type InteractionRow =
-    (Uuid, String, String, bool, Option<String>, i64, Option<String>, Option<String>, String);
+    (Uuid, String, String, bool, Option<String>, i64, Option<String>, Option<String>, String, bool);
 
 /// The columns of a [`InteractionRow`], from `interactions i`.
 macro_rules! columns {
     () => {
         "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, \
-         i.metadata"
+         i.metadata, i.pinned"
     };
 }
 
 pub(crate) fn read_interaction(row: InteractionRow) -> Result<Interaction> {
-    let (id, kind, text, success, error_details, at, task_id, session_id, metadata) = row;
+    let (id, kind, text, success, error_details, at, task_id, session_id, metadata, pinned) = row;
     Ok(Interaction {
         id: InteractionId(id),
         interaction_type: corrupt(kind.parse())?,
@@ -76,6 +77,7 @@ pub(crate) fn read_interaction(row: InteractionRow) -> Result<Interaction> {
         task_id,
         session_id,
         metadata: from_json(&metadata)?,
+        pinned,
     })
 }
 
@@ -197,6 +199,7 @@ impl Store {
             Option<String>,
             Option<String>,
             String,
+            bool,
             Option<String>,
             Option<Vec<u8>>,
         );
@@ -229,14 +232,54 @@ impl Store {
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
         }
-        for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows
-        {
-            let interaction =
-                read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
+        for row in rows {
+            let (id, kind, text, success, error, at, task, session, metadata, pinned, ..) = row;
+            let (.., embedder, vector) = row;
+            let interaction = read_interaction((
+                id, kind, text, success, error, at, task, session, metadata, pinned,
+            ))?;
             let vector = read_vector(embedder, vector)?;
             page.interactions.push(self.clean_with_vector(interaction, vector));
         }
         Ok(page)
+    }
+
+    /// How many of the interactions that match a filter are pinned.
+    pub async fn pinned_total(&self, agent: OwnedAgent, filter: &Filter) -> Result<u64> {
+        let mut conn = self.db.connect().await?;
+        let (count,): (i64,) = on!(&mut conn, |c| bind_filter!(
+            sqlx::query_as(concat!(
+                "SELECT COUNT(*) FROM interactions i WHERE ",
+                matching!(),
+                " AND i.pinned"
+            )),
+            agent.id(),
+            filter
+        )
+        .fetch_one(c)
+        .await)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// The newest pinned interactions.
+    pub async fn pinned_interactions(
+        &self,
+        agent: OwnedAgent,
+        limit: i64,
+    ) -> Result<Vec<Interaction>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<InteractionRow> = on!(&mut conn, |c| {
+            sqlx::query_as(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM interactions i WHERE i.agent_id = $1 AND i.pinned ORDER BY i.at DESC LIMIT $2"
+        ))
+        .bind(agent.id().0)
+        .bind(limit)
+        .fetch_all(c)
+        .await
+        })?;
+        rows.into_iter().map(|row| Ok(self.clean(read_interaction(row)?))).collect()
     }
 
     /// Statistics of the interactions that match a filter.
@@ -354,11 +397,18 @@ async fn interactions_to_remove(
             sqlx::query_as(concat!(
                 "SELECT i.seq, i.id FROM interactions i WHERE ",
                 matching!(),
-                " ORDER BY i.at, i.id LIMIT $14"
+                " AND NOT i.pinned ORDER BY i.at, i.id LIMIT $14"
             )),
             agent,
             filter
         )
+        .bind(limit)
+        .fetch_all(c)
+        .await)?,
+        Removal::Everything => on!(conn, |c| sqlx::query_as(
+            "SELECT seq, id FROM interactions WHERE agent_id = $1 LIMIT $2"
+        )
+        .bind(agent.0)
         .bind(limit)
         .fetch_all(c)
         .await)?,
@@ -371,7 +421,8 @@ async fn interactions_to_remove(
             let beyond =
                 total.saturating_sub(i64::try_from(*keep).unwrap_or(i64::MAX)).clamp(0, limit);
             sqlx::query_as(
-                "SELECT seq, id FROM interactions WHERE agent_id = $1 ORDER BY at, id LIMIT $2",
+                "SELECT seq, id FROM interactions WHERE agent_id = $1 AND NOT pinned
+                 ORDER BY at, id LIMIT $2",
             )
             .bind(agent.0)
             .bind(beyond)

@@ -156,8 +156,10 @@ impl Store {
         let read = |row: Row| {
             let (seq, agent, owner, id, kind, text, success, error, at, task, session, metadata) =
                 row;
-            let interaction =
-                read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
+            // Cleaning changes no pin, so it does not read them.
+            let interaction = read_interaction((
+                id, kind, text, success, error, at, task, session, metadata, false,
+            ))?;
             Ok(Stored { seq, agent: AgentId(agent), owner: UserId(owner), interaction })
         };
         rows.into_iter().map(read).collect()

@@ -35,6 +35,8 @@ macro_rules! migrations {
             27 "0027_request_keys",
             28 "0028_task_interruptions",
             29 "0029_model_providers",
+            30 "0030_collection_places",
+            31 "0031_corrected_memories",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

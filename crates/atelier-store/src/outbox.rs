@@ -75,6 +75,7 @@ impl Store {
             Option<String>,
             Option<String>,
             Option<String>,
+            Option<bool>,
             Option<String>,
             Option<Vec<u8>>,
         );
@@ -83,7 +84,7 @@ impl Store {
             sqlx::query_as(
                 "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, \
              i.task_id, i.session_id,
-             i.metadata, v.embedder, v.vector FROM memory_outbox o
+             i.metadata, i.pinned, v.embedder, v.vector FROM memory_outbox o
              LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
              WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3",
@@ -108,14 +109,16 @@ impl Store {
             task,
             session,
             metadata,
+            pinned,
             embedder,
             vector,
         ) in rows
         {
             let change = match (seq, kind, text, success, at, metadata) {
                 (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
+                    let pinned = pinned.unwrap_or(false);
                     let interaction = read_interaction((
-                        id, kind, text, success, error, at, task, session, metadata,
+                        id, kind, text, success, error, at, task, session, metadata, pinned,
                     ))?;
                     let stored = read_vector(embedder, vector)?;
                     let (interaction, vector) = self.clean_with_vector(interaction, stored);
@@ -126,6 +129,67 @@ impl Store {
             changes.insert(id, change);
         }
         Ok((changes.into_values().collect(), last))
+    }
+
+    /// The newest interactions with lower numbers than `below`, newest first, each with its number.
+    pub async fn interactions_below(
+        &self,
+        collection: &Collection,
+        below: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, Interaction, Option<StoredVector>)>> {
+        type Row = (
+            i64,
+            Uuid,
+            String,
+            String,
+            bool,
+            Option<String>,
+            i64,
+            Option<String>,
+            Option<String>,
+            String,
+            bool,
+            Option<String>,
+            Option<Vec<u8>>,
+        );
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT i.seq, i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id,
+             i.session_id, i.metadata, i.pinned, v.embedder, v.vector FROM interactions i
+             LEFT JOIN interaction_vectors v ON v.seq = i.seq
+             WHERE i.agent_id = $1 AND i.seq < $2 ORDER BY i.seq DESC LIMIT $3"
+        )
+        .bind(collection.agent.0)
+        .bind(below)
+        .bind(limit)
+        .fetch_all(c)
+        .await)?;
+        let read = |row: Row| {
+            let (seq, id, kind, text, success, error, at, task, session, metadata, pinned, ..) =
+                row;
+            let (.., embedder, vector) = row;
+            let interaction = read_interaction((
+                id, kind, text, success, error, at, task, session, metadata, pinned,
+            ))?;
+            let stored = read_vector(embedder, vector)?;
+            let (interaction, vector) = self.clean_with_vector(interaction, stored);
+            Ok((seq, interaction, vector))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// How many interactions of an agent have lower numbers than `below`.
+    pub async fn count_below(&self, collection: &Collection, below: i64) -> Result<u64> {
+        let mut conn = self.db.connect().await?;
+        let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT COUNT(*) FROM interactions WHERE agent_id = $1 AND seq < $2"
+        )
+        .bind(collection.agent.0)
+        .bind(below)
+        .fetch_one(c)
+        .await)?;
+        Ok(u64::try_from(count).unwrap_or(0))
     }
 
     /// Stores vectors, so that no text is embedded twice. An interaction that was removed in the
@@ -201,7 +265,7 @@ impl Store {
                         .execute(&mut *c)
                         .await?;
                     sqlx::query(
-                        "UPDATE memory_collections SET restless = EXISTS
+                        "UPDATE memory_collections SET restless = reembed_below IS NOT NULL OR EXISTS
                          (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 \
                          AND state = 'live'",
                     )

@@ -35,6 +35,20 @@ impl Qdrant {
         format!("http://127.0.0.1:{}", self.grpc)
     }
 
+    /// Creates an empty collection as versions made it that had one collection for each agent.
+    pub async fn create_collection(&self, name: &str, dimension: usize) {
+        let made = crate::http()
+            .put(format!("http://127.0.0.1:{}/collections/{name}", self.http))
+            .json(&serde_json::json!({
+                "vectors": {"size": dimension, "distance": "Cosine", "on_disk": true},
+                "sparse_vectors": {"text": {"modifier": "idf"}},
+            }))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(made.status(), 200);
+    }
+
     /// Kills the process with `kill -9`.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();

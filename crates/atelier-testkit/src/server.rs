@@ -132,7 +132,9 @@ pub struct Server {
 impl Server {
     pub fn build(binary: impl AsRef<Path>, backend: Backend) -> Builder {
         let binary = binary.as_ref().to_owned();
+        // The default embedder needs the weights of a model, or asks the scripted model.
         Builder { binary, backend, settings: vec![], arguments: vec![], disk: None }
+            .with("MEMORY__EMBEDDER__KIND", "builtin")
     }
 
     async fn launch(

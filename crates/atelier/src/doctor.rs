@@ -1,11 +1,15 @@
 //! `atelier doctor`: finds out what is wrong, and says how to fix it.
 
-use crate::config::{Config, Flags};
+use crate::{
+    config::{Config, Flags},
+    serve::openai_access,
+};
 use anyhow::Result;
 use atelier_client::{ApiClient, detect_isolation, detect_layers};
 use atelier_core::isolation::{NetworkIsolation, ProcessIsolation};
 use atelier_core::policy::ShellMode;
 use atelier_files::Files;
+use atelier_memory::Embedders;
 use atelier_model::{KeySource, ModelAccess, ModelError, Models};
 use atelier_server::{Listening, LocalKey};
 use atelier_store::{Schema, Store};
@@ -69,6 +73,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "database", outcome: database(config).await },
         Finding { what: "object store", outcome: object_store(config).await },
         Finding { what: "models", outcome: models(config).await },
+        Finding { what: "memory", outcome: memory(config) },
         Finding { what: "address", outcome: address(config).await },
     ];
     if config.auth.jwks.is_some() {
@@ -297,6 +302,21 @@ async fn models(config: &Config) -> Result<String, Defect> {
         }
     }
     Ok(answers.join(", "))
+}
+
+fn memory(config: &Config) -> Result<String, Defect> {
+    let models = Models::new(&config.models, &config.providers)
+        .map_err(|error| defect(error, "fix [models] or [providers] in atelier.toml"))?;
+    let openai = openai_access(&models);
+    let embedders = Embedders::open(&config.memory, &config.data, openai.as_ref())
+        .map_err(|error| defect(error, "fix memory.embedder in atelier.toml"))?;
+    match embedders.fallback() {
+        None => Ok(format!("vectors by {}", embedders.describe())),
+        Some(why) => Err(defect(
+            why,
+            "or choose the built-in embedder with memory.embedder.kind = \"builtin\"",
+        )),
+    }
 }
 
 async fn address(config: &Config) -> Result<String, Defect> {

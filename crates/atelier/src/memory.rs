@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use atelier_api::memory::{
-    ContextImported, ContextPrune, ContextRemoved, ContextResults, ContextSearch, ContextStats,
+    ContextChange, ContextHistory, ContextImported, ContextPrune, ContextRemoved, ContextResults,
+    ContextSearch, ContextStats,
 };
 use atelier_client::{ApiClient, Error};
-use atelier_core::{InteractionType, SearchMode, visible::visible};
+use atelier_core::{Interaction, InteractionId, InteractionType, SearchMode, visible::visible};
 use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -108,6 +109,28 @@ enum Command {
         /// The file; `-` for standard input
         file: PathBuf,
     },
+    /// Correct the text of an interaction; the old text is kept in its history
+    Edit {
+        /// The id of the interaction, as `search` and `export` show it
+        id: InteractionId,
+        /// The new text
+        text: String,
+    },
+    /// Show the texts that an interaction had before it was corrected
+    History {
+        /// The id of the interaction
+        id: InteractionId,
+    },
+    /// Let the agent always know an interaction: it is in every prompt and is not pruned
+    Pin {
+        /// The id of the interaction
+        id: InteractionId,
+    },
+    /// Undo `pin`
+    Unpin {
+        /// The id of the interaction
+        id: InteractionId,
+    },
     /// Delete some interactions
     Prune {
         /// Delete interactions that are older than this many days
@@ -196,6 +219,11 @@ impl AgentMemory {
         self.api.request(Method::POST, &format!("{}{path}", self.path)).json(body)
     }
 
+    async fn change(&self, id: InteractionId, change: &ContextChange) -> Result<Interaction> {
+        let path = format!("{}/interactions/{id}", self.path);
+        Ok(self.api.json(self.api.request(Method::PATCH, &path).json(change)).await?)
+    }
+
     async fn stats(&self) -> Result<ContextStats> {
         Ok(self.api.json(self.get("/stats")).await?)
     }
@@ -245,10 +273,11 @@ async fn act(args: &Args) -> Result<()> {
             for result in &found.results {
                 let interaction = &result.interaction;
                 println!(
-                    "{:.3}  {}  {}\n       {}",
+                    "{:.3}  {}  {}  {}\n       {}",
                     result.score,
                     interaction.interaction_type.as_str(),
                     interaction.timestamp.to_rfc3339_opts(SecondsFormat::Millis, true),
+                    interaction.id,
                     one_line(&interaction.text)
                 );
             }
@@ -264,6 +293,29 @@ async fn act(args: &Args) -> Result<()> {
             export(&agent, file.as_deref(), &query).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
+        Command::Edit { id, text } => {
+            let change = ContextChange { text: Some(text.clone()), pinned: None };
+            let changed = agent.change(*id, &change).await?;
+            println!("{}", visible(&changed.text));
+        }
+        Command::Pin { id } | Command::Unpin { id } => {
+            let pinned = matches!(args.command, Command::Pin { .. });
+            let change = ContextChange { text: None, pinned: Some(pinned) };
+            let changed = agent.change(*id, &change).await?;
+            let state = if changed.pinned { "pinned" } else { "not pinned" };
+            println!("{state}: {}", one_line(&changed.text));
+        }
+        Command::History { id } => {
+            let path = format!("/interactions/{id}/history");
+            let history: ContextHistory = agent.api.json(agent.get(&path)).await?;
+            if history.versions.is_empty() {
+                eprintln!("it was never corrected");
+            }
+            for version in &history.versions {
+                let until = version.replaced_at.to_rfc3339_opts(SecondsFormat::Millis, true);
+                println!("until {until}\n       {}", one_line(&version.text));
+            }
+        }
         Command::Prune { days: None, max_vectors: None, success: None, types, .. }
             if types.is_empty() =>
         {

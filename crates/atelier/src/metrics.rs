@@ -94,6 +94,13 @@ pub(crate) const METRICS: &[Metric] = &[
     counter("atelier_tool_calls_total", "Tool calls, by risk (their verdict)."),
     histogram("atelier_memory_search_seconds", "Seconds that a search in a memory took."),
     histogram("atelier_memory_index_seconds", "Seconds of a search that the vector index took."),
+    histogram("atelier_memory_embed_seconds", "Seconds that the embedder took for a query."),
+    counter("atelier_memory_cached_queries_total", "Queries whose vector was known already."),
+    counter("atelier_memory_embedded_texts_total", "Texts that were embedded to be stored."),
+    counter(
+        "atelier_memory_fallbacks_total",
+        "Searches by words alone, by what did not answer (cause): embedder or index.",
+    ),
     counter("atelier_memory_points_total", "Interactions that were written to the vector index."),
     gauge(
         "atelier_memory_waiting_collections",

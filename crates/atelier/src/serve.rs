@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use atelier_files::Files;
-use atelier_memory::Memory;
+use atelier_memory::{Memory, OpenAiAccess};
 use atelier_model::Models;
 use atelier_runtime::{
     AgentServices, Bus, Gate, ModelKeys, NodeHealth, OwnFiles, Settings as RuntimeSettings, Spaces,
@@ -179,6 +179,7 @@ async fn build_app(
     let key = LocalKey::open(config.keys()).with_context(secret_error)?;
     let models = Models::new(&config.models, &config.providers)
         .context("cannot use the configured models")?;
+    let openai = openai_access(&models);
     let model_keys =
         ModelKeys::open(store.clone(), config.keys(), models).with_context(secret_error)?;
     let keys = join_with_keys(config, &store, new_keys).await?;
@@ -203,6 +204,7 @@ async fn build_app(
     let memory = Memory::open(
         store.clone(),
         config.memory.clone(),
+        openai.as_ref(),
         config.qdrant_url.as_deref(),
         &config.data,
     )
@@ -283,6 +285,12 @@ async fn join_with_keys(config: &Config, store: &Store, new_keys: bool) -> Resul
         );
     }
     Ok(checks)
+}
+
+/// How memory reaches OpenAI's embeddings, if the server has a key for them.
+pub(crate) fn openai_access(models: &Models) -> Option<OpenAiAccess> {
+    let (base_url, key) = models.openai()?;
+    Some(OpenAiAccess { base_url, key })
 }
 
 /// Starts everything that runs beside the requests.

@@ -635,7 +635,7 @@ export interface paths {
          * Show the models that your agents can use
          * @description Providers that have a key are asked for their models, at most once a minute.
          */
-        get: operations["models_overview"];
+        get: operations["models_models_overview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -657,7 +657,7 @@ export interface paths {
          * @description Agents with the model `gpt-4` or `default` use it, unless the configuration maps these names to
          *     another model.
          */
-        put: operations["set_default_model"];
+        put: operations["models_set_default_model"];
         post?: never;
         delete?: never;
         options?: never;
@@ -679,10 +679,10 @@ export interface paths {
          *     the server's. A key is sent only to the address that it was entered for. At the level `server`,
          *     new providers can be added.
          */
-        put: operations["put_model_provider"];
+        put: operations["models_put_model_provider"];
         post?: never;
         /** Remove what is stored about a model provider at one level */
-        delete: operations["delete_model_provider"];
+        delete: operations["models_delete_model_provider"];
         options?: never;
         head?: never;
         patch?: never;
@@ -702,7 +702,7 @@ export interface paths {
          * @description With `key`, `kind` or `base_url` it is tried with these instead of the stored ones. Nothing is
          *     stored.
          */
-        post: operations["test_model_provider"];
+        post: operations["models_test_model_provider"];
         delete?: never;
         options?: never;
         head?: never;
@@ -881,6 +881,24 @@ export interface paths {
         post?: never;
         /** Delete an interaction */
         delete: operations["context_forget"];
+        options?: never;
+        head?: never;
+        /** Correct the text of an interaction, or pin it */
+        patch: operations["context_change"];
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show the texts that an interaction had before it was corrected */
+        get: operations["context_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2040,6 +2058,13 @@ export interface components {
             /** @description What the user calls the folder on the machine. */
             root: string;
         };
+        /** @description What to change in an interaction. What is left out stays as it is. */
+        ContextChange: {
+            /** @description Whether the agent is to always know this. */
+            pinned?: boolean | null;
+            /** @description A new text. The old one is kept in the history. */
+            text?: string | null;
+        };
         /** @description The content of an export; an import reads it. */
         ContextFile: {
             agent_id?: components["schemas"]["AgentId"] | null;
@@ -2048,6 +2073,11 @@ export interface components {
             interactions: components["schemas"]["NewInteraction"][];
             /** Format: int64 */
             total_interactions?: number | null;
+        };
+        /** @description The texts that an interaction had before it was corrected. */
+        ContextHistory: {
+            /** @description The oldest text comes first. */
+            versions: components["schemas"]["FormerText"][];
         };
         ContextImported: {
             /** @description How many interactions were new. */
@@ -2157,6 +2187,7 @@ export interface components {
             project_id: components["schemas"]["ProjectId"];
             /** @description The query, shortened. */
             query: string;
+            task_id?: components["schemas"]["TaskId"] | null;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -2460,6 +2491,15 @@ export interface components {
              */
             type: "FILES_PRESENTED";
         };
+        /** @description A text that an interaction had before its owner corrected it. */
+        FormerText: {
+            /**
+             * Format: date-time
+             * @description When the text was replaced.
+             */
+            replaced_at: string;
+            text: string;
+        };
         /** @description A standing permission, for one session. */
         Grant: {
             agent_id?: components["schemas"]["AgentId"] | null;
@@ -2546,6 +2586,11 @@ export interface components {
             id: components["schemas"]["InteractionId"];
             interaction_type: components["schemas"]["InteractionType"];
             metadata: Record<string, unknown>;
+            /**
+             * @description Whether the owner wants the agent to always know this. It is not deleted when the memory is
+             *     full or pruned.
+             */
+            pinned?: boolean;
             session_id?: string | null;
             success: boolean;
             task_id?: string | null;
@@ -2807,6 +2852,8 @@ export interface components {
             id?: components["schemas"]["InteractionId"] | null;
             interaction_type: components["schemas"]["InteractionType"];
             metadata?: Record<string, unknown>;
+            /** @description Whether the agent is to always know this. */
+            pinned?: boolean;
             session_id?: string | null;
             success?: boolean;
             task_id?: string | null;
@@ -8621,7 +8668,7 @@ export interface operations {
             };
         };
     };
-    models_overview: {
+    models_models_overview: {
         parameters: {
             query?: never;
             header?: never;
@@ -8695,7 +8742,7 @@ export interface operations {
             };
         };
     };
-    set_default_model: {
+    models_set_default_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -8807,7 +8854,7 @@ export interface operations {
             };
         };
     };
-    put_model_provider: {
+    models_put_model_provider: {
         parameters: {
             query?: never;
             header?: never;
@@ -8940,7 +8987,7 @@ export interface operations {
             };
         };
     };
-    delete_model_provider: {
+    models_delete_model_provider: {
         parameters: {
             query?: {
                 /** @description The level: `own` (the default), `tenant` or `server`. */
@@ -9007,6 +9054,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
             429: {
                 headers: {
@@ -9036,7 +9092,7 @@ export interface operations {
             };
         };
     };
-    test_model_provider: {
+    models_test_model_provider: {
         parameters: {
             query?: never;
             header?: never;
@@ -10820,6 +10876,244 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_change: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a project. */
+                project: string;
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
+                agent: string;
+                /** @description The id of an interaction. */
+                interaction: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContextChange"];
+            };
+        };
+        responses: {
+            /** @description The interaction as it is now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Interaction"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a project. */
+                project: string;
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
+                agent: string;
+                /** @description The id of an interaction. */
+                interaction: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The former texts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextHistory"];
+                };
             };
             /** @description The token is missing, expired, revoked or not valid */
             401: {

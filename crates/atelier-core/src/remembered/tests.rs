@@ -40,7 +40,7 @@ fn text(call: &GatedCall) -> String {
 fn a_secret_file_is_remembered_as_read_and_not_what_it_held() {
     let content = json!({"success": true, "content": format!("NAME={SECRET}\nOTHER=plain words")});
     let read = call("read_file", json!({"path": ".env"}), "read_file file.secret", content);
-    assert_eq!(text(&read), format!("read_file {{\"path\":\".env\"}}\n→ completed {WITHHELD}"));
+    assert_eq!(text(&read), format!("read_file .env\n→ completed {WITHHELD}"));
     let (_, memory) = of_call(&read).expect("a memory");
     assert!(memory.success && memory.error_details.is_none());
 }
@@ -89,6 +89,16 @@ fn ordinary_calls_are_remembered_with_their_results() {
         assert!(!is_withheld(&call));
         assert!(text(&call).contains("the quokka"), "{}", text(&call));
     }
+}
+
+#[test]
+fn an_exchange_is_remembered_once_with_what_was_wanted_and_what_came_of_it() {
+    let secrets = KnownSecrets::default();
+    let of_a_task = Message { task_id: Some(TaskId(Uuid::nil())), ..answer("It is done.") };
+    assert_eq!(of_message(&of_a_task, &secrets), None);
+    assert!(of_message(&answer("By the way"), &secrets).is_some());
+    let (_, memory) = of_task(&task("It is done."), &secrets).expect("a memory");
+    assert_eq!(memory.text, "Task: look at it\nOutcome: It is done.");
 }
 
 #[test]
@@ -231,6 +241,7 @@ fn nothing_with_a_key_can_be_added() {
 
 fn stored(kind: InteractionType, text: &str) -> Interaction {
     Interaction {
+        pinned: false,
         id: InteractionId(Uuid::nil()),
         text: text.into(),
         interaction_type: kind,

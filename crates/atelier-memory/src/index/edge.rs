@@ -4,14 +4,15 @@
 //! a flush writes and syncs a dozen files, so the indexer flushes from time to time and repeats
 //! unflushed changes after a crash. `flush` panics when it races an update, and deletes that are
 //! flushed during `optimize` can come back, so one lock guards all three. A panic of the engine
-//! ends the operation, not the process.
+//! ends the operation, not the process. The engine writes through memory maps, and the system ends
+//! a process that does so on a full disk, so every operation first checks that there is space.
 
 use super::{
     CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS,
-    beam,
+    beam, disk,
 };
 use crate::{embed::blocking, lexical::Sparse};
-use atelier_core::{AgentId, Filter};
+use atelier_core::Filter;
 use qdrant_edge::{
     CountRequest, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams,
     EdgeVectorParams, FieldIndexOperations, Modifier, NamedQuery, OperationError,
@@ -53,7 +54,7 @@ struct Inner {
     root: PathBuf,
     id: String,
     max_open: usize,
-    slots: Mutex<HashMap<AgentId, Arc<Slot>>>,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
     clock: AtomicU64,
     /// Allows one `optimize` at a time, because it uses all cores.
     optimizing: tokio::sync::Semaphore,
@@ -94,20 +95,9 @@ impl Edge {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let place = root.join("id");
-        let id = match fs::read_to_string(&place) {
-            Ok(id) => id,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let id = format!("edge-{}", Uuid::now_v7());
-                fs::write(&place, &id)?;
-                File::open(&place)?.sync_all()?;
-                id
-            }
-            Err(error) => return Err(error.into()),
-        };
         Ok(Some(Self(Arc::new(Inner {
             root: root.to_owned(),
-            id,
+            id: read_or_create_id(root)?,
             max_open: max_open.max(1),
             slots: Mutex::default(),
             clock: AtomicU64::new(0),
@@ -127,6 +117,7 @@ impl Edge {
             slot.flush_failed.store(false, Ordering::Relaxed);
             slot.optimized_points.store(0, Ordering::Relaxed);
             remove(&slot.folder)?;
+            disk::check(&inner.root, 0)?;
             let shard = slot.begin("1", dimension)?;
             slot.set_generation("1")?;
             *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
@@ -148,6 +139,7 @@ impl Edge {
     ) -> Result<()> {
         self.run(key, move |inner, slot| {
             let _writing = slot.writing();
+            disk::check(&inner.root, 0)?;
             inner.with(slot, |shard| {
                 if !removed.is_empty() {
                     let ids = removed.into_iter().map(PointId::Uuid).collect();
@@ -162,8 +154,9 @@ impl Edge {
     }
 
     pub(super) async fn flush(&self, key: &CollectionKey) -> Result<()> {
-        self.run(key, |_, slot| {
+        self.run(key, |inner, slot| {
             let _writing = slot.writing();
+            disk::check(&inner.root, 0)?;
             // The changes are lost whether or not the collection was opened again since.
             if slot.flush_failed.swap(false, Ordering::Relaxed) {
                 return Err(IndexError::Failed(
@@ -188,6 +181,7 @@ impl Edge {
         ask: IndexQuery,
     ) -> Result<IndexMatches> {
         self.run(key, move |inner, slot| {
+            disk::check_for_reading(&inner.root)?;
             inner.with(slot, |shard| {
                 let filter = conditions(&ask.filter)?;
                 let params = SearchParams {
@@ -244,7 +238,7 @@ impl Edge {
             remove(&slot.folder)
         })
         .await?;
-        self.0.slots().remove(&key.agent);
+        self.0.slots().remove(&folder_name(key));
         Ok(())
     }
 
@@ -314,6 +308,8 @@ impl Edge {
             self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
         self.run(key, |inner, slot| {
             let _writing = slot.writing();
+            // The segments are written anew before the old ones are removed.
+            disk::check(&inner.root, 2 * used(&slot.folder)?)?;
             inner.with(slot, |shard| {
                 shard.optimize()?;
                 shard.flush();
@@ -339,7 +335,8 @@ impl Edge {
         key: &CollectionKey,
         dimension: usize,
     ) -> Result<()> {
-        self.run(key, move |_, slot| {
+        self.run(key, move |inner, slot| {
+            disk::check(&inner.root, 0)?;
             let now = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
             let next = now
                 .parse::<u64>()
@@ -356,13 +353,16 @@ impl Edge {
         key: &CollectionKey,
         points: Vec<Point>,
     ) -> Result<()> {
-        self.run(key, move |_, slot| match &*slot.next() {
-            Some((_, shard)) => catch_panic(|| {
-                insert(shard, points)?;
-                shard.flush();
-                Ok(())
-            }),
-            None => Err(IndexError::CollectionMissing),
+        self.run(key, move |inner, slot| {
+            disk::check(&inner.root, 0)?;
+            match &*slot.next() {
+                Some((_, shard)) => catch_panic(|| {
+                    insert(shard, points)?;
+                    shard.flush();
+                    Ok(())
+                }),
+                None => Err(IndexError::CollectionMissing),
+            }
         })
         .await
     }
@@ -370,8 +370,9 @@ impl Edge {
     pub(super) async fn switch_generation(&self, key: &CollectionKey) -> Result<()> {
         let _turn =
             self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
-        self.run(key, move |_, slot| {
+        self.run(key, move |inner, slot| {
             let (name, shard) = slot.next().take().ok_or(IndexError::CollectionMissing)?;
+            disk::check(&inner.root, 2 * used(&slot.folder.join(&name))?)?;
             catch_panic(|| {
                 shard.optimize()?;
                 shard.flush();
@@ -390,7 +391,7 @@ impl Edge {
 
     pub(super) async fn ping(&self) -> Result<()> {
         let inner = self.0.clone();
-        blocking(move || fs::metadata(&inner.root).map(drop).map_err(Into::into)).await
+        blocking(move || disk::check(&inner.root, 0)).await
     }
 
     pub(super) async fn close(&self) {
@@ -410,21 +411,22 @@ impl Edge {
         key: &CollectionKey,
         work: impl FnOnce(&Inner, &Slot) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (inner, slot) = (self.0.clone(), self.0.slot(key.agent));
+        let (inner, slot) = (self.0.clone(), self.0.slot(folder_name(key)));
         blocking(move || work(&inner, &slot)).await
     }
 }
 
 impl Inner {
-    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slot(&self, agent: AgentId) -> Arc<Slot> {
+    fn slot(&self, name: String) -> Arc<Slot> {
         let mut slots = self.slots();
-        let slot = slots.entry(agent).or_insert_with(|| {
+        let folder = self.root.join(&name);
+        let slot = slots.entry(name).or_insert_with(|| {
             Arc::new(Slot {
-                folder: self.root.join(agent.to_string()),
+                folder,
                 shard: RwLock::new(None),
                 next: Mutex::new(None),
                 writing: Mutex::new(()),
@@ -454,8 +456,10 @@ impl Inner {
         if shard.is_none() {
             // Without a current generation, the creation of the collection never finished.
             let generation = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
-            *shard =
-                Some(catch_panic(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
+            disk::check(&self.root, 0)?;
+            let folder = slot.folder.join(generation);
+            let loaded = catch_panic(|| Ok(EdgeShard::load(&folder, None)?));
+            *shard = Some(loaded.map_err(|error| IndexError::Damaged(error.to_string()))?);
             drop(shard);
             self.close_least_recently_used(slot);
         }
@@ -530,6 +534,43 @@ impl Slot {
                 its end");
         }
     }
+}
+
+/// The folder of a collection.
+fn folder_name(key: &CollectionKey) -> String {
+    key.place.clone().unwrap_or_else(|| key.agent.to_string())
+}
+
+/// The id of the index in a folder. A file that is missing or damaged is written anew: the
+/// collections are then found to be in another index, and are rebuilt.
+fn read_or_create_id(root: &Path) -> Result<String> {
+    let place = root.join("id");
+    match fs::read(&place) {
+        Ok(bytes) => {
+            let id = String::from_utf8_lossy(&bytes);
+            let is_ours =
+                |id: &&str| id.strip_prefix("edge-").is_some_and(|id| id.parse::<Uuid>().is_ok());
+            if let Some(id) = Some(id.trim()).filter(is_ours) {
+                return Ok(id.to_owned());
+            }
+            tracing::warn!(file = %place.display(), "the id of the memory index is damaged; the \
+                index is rebuilt");
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tracing::warn!(%error, file = %place.display(), "the id of the memory index cannot be \
+                read; the index is rebuilt");
+        }
+    }
+    let id = format!("edge-{}", Uuid::now_v7());
+    let draft = root.join("id.draft");
+    fs::write(&draft, &id)?;
+    File::open(&draft)?.sync_all()?;
+    if place.is_dir() {
+        fs::remove_dir_all(&place)?;
+    }
+    fs::rename(&draft, &place)?;
+    Ok(id)
 }
 
 /// Turns a panic of the engine into an error.

@@ -1,31 +1,72 @@
 //! A Qdrant server, whose collections all nodes share.
+//!
+//! A server can have a few hundred collections, because each takes over a hundred memory maps even
+//! if it is empty. So all agents whose vectors one embedder makes share a collection. Each point
+//! names its agent (the tenant key), every request is limited to one agent, and the server builds a
+//! search graph for each agent. A marker point says that the collection holds an agent's points: a
+//! collection that was lost, and created again for another agent, has no marker of this one.
+//!
+//! Older versions had one collection per agent. Such a collection is read until its points are in
+//! the shared one.
 
 use super::{
     CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS,
     beam,
 };
+use crate::lexical;
 use atelier_core::Filter;
 use qdrant_client::{
     Qdrant, QdrantError,
     qdrant::{
         CollectionStatus, Condition, CountPointsBuilder, CreateCollectionBuilder,
         CreateFieldIndexCollectionBuilder, DatetimeRange, DeletePointsBuilder, Distance, FieldType,
-        Filter as Conditions, Modifier, NamedVectors, PointId, PointStruct, PointsIdsList,
+        Filter as Conditions, GetPointsBuilder, HnswConfigDiffBuilder, KeywordIndexParamsBuilder,
+        NamedVectors, PayloadIncludeSelector, PointId, PointStruct, PointsIdsList,
         QuantizationSearchParamsBuilder, Query, QueryBatchPointsBuilder, QueryPoints,
         QueryPointsBuilder, ScalarQuantizationBuilder, ScoredPoint, SearchParamsBuilder,
         SparseVectorParamsBuilder, SparseVectorsConfigBuilder, Timestamp, UpsertPointsBuilder,
         Value, Vector, VectorInput, VectorParamsBuilder, point_id::PointIdOptions,
     },
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 use uuid::Uuid;
 
 /// How many points one request carries: one or two megabytes.
 const BATCH: usize = 256;
+/// The id of a server for older versions, which know nothing of shared collections.
+pub(super) const OLDER_ID: &str = "qdrant";
+/// The payload field that names the agent of a point.
+const TENANT: &str = "agent_id";
+/// The payload field with the id of the interaction. Two agents may have interactions of the same
+/// id, because a memory can be exported from one and imported into the other.
+const INTERACTION: &str = "interaction_id";
+/// The payload field of an agent's marker point.
+const MARKER: &str = "marker";
 
 #[derive(Clone)]
 pub(super) struct Server {
     client: Arc<Qdrant>,
+    /// The shared collections that are known to exist with all their field indexes.
+    prepared: Arc<tokio::sync::Mutex<HashSet<String>>>,
+}
+
+/// The name of the collection that agents with the same embedder share.
+pub(super) fn place(embedder: &str, dimension: usize) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let name: String = embedder.chars().map(|c| if plain(c) { c } else { '_' }).take(100).collect();
+    match name == embedder {
+        true => format!("atelier_{name}_{dimension}"),
+        // Names that differ only in special characters stay different.
+        false => {
+            let hash = lexical::hash(embedder.as_bytes(), 4) as u32;
+            format!("atelier_{name}_{hash:08x}_{dimension}")
+        }
+    }
 }
 
 /// Distinguishes a missing collection, an unreachable server and a failed operation.
@@ -54,44 +95,109 @@ impl Server {
             // This code uses nothing that requires the server to be as new as the client.
             .skip_compatibility_check()
             .build()?;
-        Ok(Self { client: Arc::new(client) })
+        Ok(Self { client: Arc::new(client), prepared: Arc::default() })
     }
 
     /// All servers have the same id, because nodes may know one server by different addresses. A
     /// collection that a server does not have is noticed and created there.
     pub(super) fn id(&self) -> &'static str {
-        "qdrant"
+        "qdrant-shared"
     }
 
     pub(super) async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
-        self.drop(key).await?;
+        let Some(place) = &key.place else {
+            return Err(IndexError::Failed("collections of a single agent are not made".into()));
+        };
+        self.prepare(place, dimension).await?;
+        match self.remove_points(key, place).await {
+            Err(IndexError::CollectionMissing) => {
+                // Somebody has removed the collection since it was prepared.
+                self.prepared.lock().await.remove(place);
+                self.prepare(place, dimension).await?;
+                self.remove_points(key, place).await?;
+            }
+            removed => removed?,
+        }
+        let payload: HashMap<String, Value> = HashMap::from([
+            (TENANT.to_owned(), key.agent.to_string().into()),
+            (MARKER.to_owned(), true.into()),
+        ]);
+        let marker = PointStruct::new(marker_id(key), NamedVectors::default(), payload);
+        self.client.upsert_points(UpsertPointsBuilder::new(place, vec![marker]).wait(true)).await?;
+        Ok(())
+    }
+
+    /// Creates a shared collection and its field indexes, if they are not there yet.
+    async fn prepare(&self, place: &str, dimension: usize) -> Result<()> {
+        let mut prepared = self.prepared.lock().await;
+        if prepared.contains(place) {
+            return Ok(());
+        }
         let mut words = SparseVectorsConfigBuilder::default();
-        words.add_named_vector_params(
-            WORDS,
-            SparseVectorParamsBuilder::default().modifier(Modifier::Idf),
-        );
+        // Other agents must not change how rare a word is for this one, so the query brings the
+        // weights, and the server adds none.
+        words.add_named_vector_params(WORDS, SparseVectorParamsBuilder::default());
         let vectors = VectorParamsBuilder::new(dimension as u64, Distance::Cosine).on_disk(true);
         let quantization = ScalarQuantizationBuilder::default().quantile(0.99).always_ram(true);
-        let collection = CreateCollectionBuilder::new(&key.name)
+        // One graph for each agent instead of one for all.
+        let graphs = HnswConfigDiffBuilder::default().m(0).payload_m(16);
+        let collection = CreateCollectionBuilder::new(place)
             .vectors_config(vectors)
             .sparse_vectors_config(words)
             .quantization_config(quantization)
+            .hnsw_config(graphs)
             .on_disk_payload(true);
-        self.client.create_collection(collection).await?;
+        if !self.client.collection_exists(place).await?
+            && let Err(error) = self.client.create_collection(collection).await
+            // Another node may have been faster.
+            && !self.client.collection_exists(place).await?
+        {
+            return Err(error.into());
+        }
+        let tenant = KeywordIndexParamsBuilder::default().is_tenant(true);
+        let index = CreateFieldIndexCollectionBuilder::new(place, TENANT, FieldType::Keyword)
+            .field_index_params(tenant)
+            .wait(true);
+        self.client.create_field_index(index).await?;
         for (field, kind) in FIELDS {
             let kind = match kind {
                 FieldKind::Keyword => FieldType::Keyword,
                 FieldKind::Time => FieldType::Datetime,
                 FieldKind::Flag => FieldType::Bool,
             };
-            let index = CreateFieldIndexCollectionBuilder::new(&key.name, field, kind).wait(true);
+            let index = CreateFieldIndexCollectionBuilder::new(place, field, kind).wait(true);
             self.client.create_field_index(index).await?;
         }
+        prepared.insert(place.to_owned());
+        Ok(())
+    }
+
+    async fn remove_points(&self, key: &CollectionKey, place: &str) -> Result<()> {
+        let all = Conditions::must([tenant(key)]);
+        self.client.delete_points(DeletePointsBuilder::new(place).points(all).wait(true)).await?;
         Ok(())
     }
 
     pub(super) async fn exists(&self, key: &CollectionKey) -> Result<bool> {
-        Ok(self.client.collection_exists(&key.name).await?)
+        let Some(place) = &key.place else {
+            return Ok(self.client.collection_exists(&key.name).await?);
+        };
+        let ask = GetPointsBuilder::new(place, vec![marker_id(key)])
+            .with_payload(false)
+            .with_vectors(false);
+        match self.client.get_points(ask).await.map_err(IndexError::from) {
+            Ok(found) => Ok(!found.result.is_empty()),
+            Err(IndexError::CollectionMissing) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails if the server has lost the points of an agent.
+    async fn demand(&self, key: &CollectionKey) -> Result<()> {
+        match self.exists(key).await? {
+            true => Ok(()),
+            false => Err(IndexError::CollectionMissing),
+        }
     }
 
     pub(super) async fn apply(
@@ -100,20 +206,21 @@ impl Server {
         points: Vec<Point>,
         removed: Vec<Uuid>,
     ) -> Result<()> {
+        self.demand(key).await?;
         if !removed.is_empty() {
-            let ids = removed.into_iter().map(PointId::from).collect();
+            let ids = removed.into_iter().map(|id| point_id(key, id)).collect();
             let delete =
-                DeletePointsBuilder::new(&key.name).points(PointsIdsList { ids }).wait(true);
+                DeletePointsBuilder::new(collection(key)).points(PointsIdsList { ids }).wait(true);
             self.client.delete_points(delete).await?;
         }
-        let mut points = points.into_iter().map(point_struct);
+        let mut points = points.into_iter().map(|point| point_struct(key, point));
         loop {
             let batch: Vec<PointStruct> = points.by_ref().take(BATCH).collect();
             if batch.is_empty() {
                 return Ok(());
             }
             self.client
-                .upsert_points(UpsertPointsBuilder::new(&key.name, batch).wait(true))
+                .upsert_points(UpsertPointsBuilder::new(collection(key), batch).wait(true))
                 .await?;
         }
     }
@@ -128,7 +235,7 @@ impl Server {
         key: &CollectionKey,
         ask: IndexQuery,
     ) -> Result<IndexMatches> {
-        let filter = conditions(&ask.filter);
+        let filter = conditions(key, &ask.filter);
         let params = SearchParamsBuilder::default()
             .hnsw_ef(beam(&ask.filter) as u64)
             .quantization(
@@ -136,11 +243,12 @@ impl Server {
             )
             .build();
         let query = |vector: VectorInput| {
-            let query = QueryPointsBuilder::new(&key.name)
+            let ids = PayloadIncludeSelector { fields: vec![INTERACTION.to_owned()] };
+            let query = QueryPointsBuilder::new(collection(key))
                 .query(Query::new_nearest(vector))
                 .params(params.clone())
                 .limit(ask.limit as u64)
-                .with_payload(false);
+                .with_payload(ids);
             match &filter {
                 Some(filter) => query.filter(filter.clone()),
                 None => query,
@@ -159,8 +267,11 @@ impl Server {
         if queries.is_empty() {
             return Ok(IndexMatches::default());
         }
-        let found =
-            self.client.query_batch(QueryBatchPointsBuilder::new(&key.name, queries)).await?;
+        let search = async {
+            let batch = QueryBatchPointsBuilder::new(collection(key), queries);
+            Ok(self.client.query_batch(batch).await?)
+        };
+        let (found, ()) = tokio::try_join!(search, self.demand(key))?;
         let mut lists = found
             .result
             .into_iter()
@@ -171,24 +282,38 @@ impl Server {
     }
 
     pub(super) async fn drop(&self, key: &CollectionKey) -> Result<()> {
-        // The server reports whether the collection existed; either way it is gone now.
-        self.client.delete_collection(&key.name).await?;
-        Ok(())
+        let Some(place) = &key.place else {
+            // The server reports whether the collection existed; either way it is gone now.
+            self.client.delete_collection(&key.name).await?;
+            return Ok(());
+        };
+        match self.remove_points(key, place).await {
+            Err(IndexError::CollectionMissing) => Ok(()),
+            removed => removed,
+        }
     }
 
     pub(super) async fn count(&self, key: &CollectionKey) -> Result<u64> {
-        let count = self.client.count(CountPointsBuilder::new(&key.name).exact(true)).await?;
-        Ok(count.result.map_or(0, |result| result.count))
+        self.demand(key).await?;
+        let ask = CountPointsBuilder::new(collection(key)).exact(true);
+        let (ask, markers) = match &key.place {
+            Some(_) => (ask.filter(Conditions::must([tenant(key)])), 1),
+            None => (ask, 0),
+        };
+        let count = self.client.count(ask).await?;
+        Ok(count.result.map_or(0, |result| result.count).saturating_sub(markers))
     }
 
     pub(super) async fn indexed_fields(&self, key: &CollectionKey) -> Result<Vec<String>> {
+        self.demand(key).await?;
         let info = self
             .client
-            .collection_info(&key.name)
+            .collection_info(collection(key))
             .await?
             .result
             .ok_or(IndexError::CollectionMissing)?;
-        let mut fields: Vec<String> = info.payload_schema.into_keys().collect();
+        let mut fields: Vec<String> =
+            info.payload_schema.into_keys().filter(|field| field != TENANT).collect();
         fields.sort_unstable();
         Ok(fields)
     }
@@ -216,7 +341,7 @@ impl Server {
     pub(super) async fn is_optimized(&self, key: &CollectionKey) -> Result<bool> {
         let info = self
             .client
-            .collection_info(&key.name)
+            .collection_info(collection(key))
             .await?
             .result
             .ok_or(IndexError::CollectionMissing)?;
@@ -254,14 +379,46 @@ impl Server {
     }
 }
 
+/// The name of the collection that holds an agent's points.
+fn collection(key: &CollectionKey) -> &str {
+    key.place.as_deref().unwrap_or(&key.name)
+}
+
+/// The id of a point in a shared collection. It depends on agent and interaction, and nobody can
+/// choose an interaction's id so that it meets a point of another agent.
+fn point_id(key: &CollectionKey, interaction: Uuid) -> PointId {
+    if key.place.is_none() {
+        return interaction.into();
+    }
+    let mut hash = Sha256::new();
+    hash.update(key.agent.0.as_bytes());
+    hash.update(interaction.as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().into()
+}
+
+/// No interaction has this id.
+fn marker_id(key: &CollectionKey) -> PointId {
+    point_id(key, Uuid::nil())
+}
+
+fn tenant(key: &CollectionKey) -> Condition {
+    Condition::matches(TENANT, key.agent.to_string())
+}
+
 fn scored(point: ScoredPoint) -> Option<(Uuid, f32)> {
+    // In a collection of one agent, the point has the id of the interaction.
+    if let Some(id) = point.payload.get(INTERACTION).and_then(|id| id.as_str()) {
+        return Some((id.parse().ok()?, point.score));
+    }
     match point.id?.point_id_options? {
         PointIdOptions::Uuid(id) => Some((id.parse().ok()?, point.score)),
         PointIdOptions::Num(_) => None,
     }
 }
 
-fn point_struct(point: Point) -> PointStruct {
+fn point_struct(key: &CollectionKey, point: Point) -> PointStruct {
     let mut vectors = NamedVectors::default();
     if let Some(vector) = point.vector {
         vectors = vectors.add_vector("", Vector::new_dense(vector));
@@ -272,6 +429,8 @@ fn point_struct(point: Point) -> PointStruct {
     }
     let interaction = point.interaction;
     let mut payload: HashMap<String, Value> = HashMap::from([
+        (TENANT.to_owned(), key.agent.to_string().into()),
+        (INTERACTION.to_owned(), interaction.id.to_string().into()),
         ("text".to_owned(), interaction.text.into()),
         ("interaction_type".to_owned(), interaction.interaction_type.as_str().into()),
         ("success".to_owned(), interaction.success.into()),
@@ -279,11 +438,14 @@ fn point_struct(point: Point) -> PointStruct {
     ]);
     payload.extend(interaction.task_id.map(|id| ("task_id".to_owned(), id.into())));
     payload.extend(interaction.session_id.map(|id| ("session_id".to_owned(), id.into())));
-    PointStruct::new(PointId::from(interaction.id.0), vectors, payload)
+    PointStruct::new(point_id(key, interaction.id.0), vectors, payload)
 }
 
-fn conditions(filter: &Filter) -> Option<Conditions> {
+fn conditions(key: &CollectionKey, filter: &Filter) -> Option<Conditions> {
     let mut must = Vec::new();
+    if key.place.is_some() {
+        must.push(tenant(key));
+    }
     if !filter.types.is_empty() {
         let types: Vec<String> = filter.types.iter().map(|kind| kind.as_str().to_owned()).collect();
         must.push(Condition::matches("interaction_type", types));

@@ -67,6 +67,7 @@ impl AgentServices {
         let retrieval = self.memory.report_retrieval(
             &lease.owned,
             context.agent.id,
+            task.id,
             &lease.task.description,
             &memory,
         );

@@ -38,7 +38,8 @@ struct Add {
 impl AgentServices {
     /// What the agent remembers about its task, for the prompt. Empty if nothing is related to it.
     pub(super) async fn recall(&self, agent: &LoadedAgent, task: &Task) -> RetrievedContext {
-        self.memory.retrieve_context(agent.owned(), &task.description, BUDGET).await
+        let session = task.session_id.to_string();
+        self.memory.retrieve_context(agent.owned(), &task.description, &session, BUDGET).await
     }
 
     /// Runs one of the two memory tools.

@@ -11,13 +11,15 @@ use crate::{
     query::Params,
 };
 use atelier_api::memory::{
-    ContextPeriod, ContextPrune, ContextRemoved, ContextResult, ContextResults, ContextSearch,
-    ContextStats,
+    ContextChange, ContextHistory, ContextPeriod, ContextPrune, ContextRemoved, ContextResult,
+    ContextResults, ContextSearch, ContextStats,
 };
-use atelier_core::{CallId, Filter, Interaction, InteractionType, TokenId, event::PruneReason};
+use atelier_core::{
+    CallId, Filter, Interaction, InteractionType, NewInteraction, TokenId, event::PruneReason,
+};
 use atelier_memory::{Hit, Query};
 use atelier_runtime::LoadedAgent;
-use atelier_store::{Bucket, Owned, Removal, Totals};
+use atelier_store::{Bucket, InteractionChange, Owned, Removal, Totals};
 use axum::{
     Json as Reply,
     extract::{FromRequestParts, State},
@@ -218,7 +220,7 @@ pub(super) async fn clear(
     _: Person,
     OwnAgent { agent, space }: OwnAgent,
 ) -> Result<Reply<ContextRemoved>> {
-    let all = Removal::Matching(Filter::default());
+    let all = Removal::Everything;
     let deleted =
         app.memory.forget(space.owned(), agent.owned(), &all, PruneReason::Cleared).await?;
     let remaining = app.store.interaction_totals(agent.owned(), &Filter::default()).await?.total;
@@ -252,13 +254,18 @@ pub(super) async fn prune(
     let total = app.store.interaction_totals(agent.owned(), &Filter::default()).await?.total;
     if request.dry_run {
         // An interaction that is added between the two counts is only in the second one.
+        let pinned = app.store.pinned_total(agent.owned(), &Filter::default()).await?;
         let matching = if filtered {
-            app.store.interaction_totals(agent.owned(), &filter).await?.total.min(total)
+            let kept = app.store.pinned_total(agent.owned(), &filter).await?;
+            let matching = app.store.interaction_totals(agent.owned(), &filter).await?.total;
+            matching.saturating_sub(kept).min(total)
         } else {
             0
         };
-        let beyond =
-            request.max_vectors.map_or(0, |most| (total - matching).saturating_sub(most.into()));
+        let left = total - matching;
+        let beyond = request
+            .max_vectors
+            .map_or(0, |most| left.saturating_sub(most.into()).min(left.saturating_sub(pinned)));
         let deleted = matching + beyond;
         return Ok(Reply(ContextRemoved { deleted, remaining: total - deleted, dry_run: true }));
     }
@@ -311,6 +318,46 @@ pub(super) async fn interaction(
         return Err(Error::NotFound);
     }
     Ok(Reply(interaction))
+}
+
+/// Correct the text of an interaction, or pin it
+#[utoipa::path(patch,
+    path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}",
+    tag = "context",
+    params(ProjectInPath, AgentInPath, InteractionInPath), request_body = ContextChange,
+    responses((status = 200, description = "The interaction as it is now", body = Interaction)))]
+pub(super) async fn change(
+    State(app): State<App>,
+    _: Person,
+    OwnAgent { agent, .. }: OwnAgent,
+    InteractionInPath(id): InteractionInPath,
+    Json(change): Json<ContextChange>,
+) -> Result<Reply<Interaction>> {
+    let change = InteractionChange { text: change.text, pinned: change.pinned };
+    if change == InteractionChange::default() {
+        return Err(Error::Invalid("nothing to change: give `text` or `pinned`".into()));
+    }
+    if let Some(text) = &change.text {
+        let new = NewInteraction::new(InteractionType::UserMessage, text.clone());
+        new.validate().map_err(|invalid| Error::Invalid(invalid.to_string()))?;
+    }
+    Ok(Reply(app.store.change_interaction(agent.owned(), id, change).await?))
+}
+
+/// Show the texts that an interaction had before it was corrected
+#[utoipa::path(get,
+    path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}/history",
+    tag = "context",
+    params(ProjectInPath, AgentInPath, InteractionInPath),
+    responses((status = 200, description = "The former texts", body = ContextHistory)))]
+pub(super) async fn history(
+    State(app): State<App>,
+    _: Person,
+    OwnAgent { agent, .. }: OwnAgent,
+    InteractionInPath(id): InteractionInPath,
+) -> Result<Reply<ContextHistory>> {
+    let versions = app.store.interaction_history_of(agent.owned(), id).await?;
+    Ok(Reply(ContextHistory { versions }))
 }
 
 /// Delete an interaction

@@ -48,7 +48,8 @@ fn in_worker_space() -> OpenApiRouter<App> {
         .routes(routes!(context::stats))
         .routes(routes!(context::prune))
         .routes(routes!(context::reindex))
-        .routes(routes!(context::interaction, context::forget))
+        .routes(routes!(context::interaction, context::change, context::forget))
+        .routes(routes!(context::history))
         .routes(routes!(context_file::export))
         .routes(routes!(context_file::import))
 }

@@ -133,7 +133,7 @@ async fn insert_batch(
         let mut insert = sqlx::QueryBuilder::new(
             "INSERT INTO interactions
              (agent_id, id, type, text, success, error_details, at, task_id, session_id, \
-             metadata) ",
+             metadata, pinned) ",
         );
         insert.push_values(batch, |mut row, (agent, PreparedInteraction { id, new, .. })| {
             row.push_bind(agent.0)
@@ -145,7 +145,8 @@ async fn insert_batch(
                 .push_bind(new.timestamp.unwrap_or(time).timestamp_micros())
                 .push_bind(new.task_id.as_deref())
                 .push_bind(new.session_id.as_deref())
-                .push_bind(json(&new.metadata));
+                .push_bind(json(&new.metadata))
+                .push_bind(new.pinned);
         });
         insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, agent_id, id");
         insert.build_query_as().fetch_all(c).await
@@ -247,7 +248,7 @@ pub(crate) async fn insert_outbox(conn: &mut Conn, lines: &[(AgentId, Uuid)]) ->
 /// Deletes interactions by their numbers, with their vectors and search terms.
 pub(crate) async fn delete_interactions(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
     delete_search_data(conn, seqs).await?;
-    delete_from(conn, seqs, &[("interactions", "seq")]).await
+    delete_from(conn, seqs, &[("interactions", "seq"), ("interaction_history", "seq")]).await
 }
 
 /// Deletes what searches know of interactions: their vectors and search terms.

@@ -5,6 +5,7 @@ mod care;
 mod engine;
 mod files;
 mod kills;
+mod parts;
 mod search;
 mod upgrade;
 mod work;
@@ -14,6 +15,7 @@ use atelier_core::AgentId;
 use atelier_memory::{CollectionKey, Index};
 use atelier_testkit::{Backend, Builder, Server, User, eventually, qdrant_url};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// The index that the server uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,11 +131,26 @@ fn week() -> Value {
     ])
 }
 
-/// The collection that the statistics name, as the engine's key.
+/// The collection that the statistics name, as the key of the shared Qdrant.
 pub(crate) async fn collection_key(user: &User, agent: &str) -> CollectionKey {
+    collection_key_in(&shared_index(), user, agent).await
+}
+
+/// The collection that the statistics name, as the key of an index.
+pub(crate) async fn collection_key_in(index: &Index, user: &User, agent: &str) -> CollectionKey {
     let id: AgentId = user.get(agent).await.expect(200)["id"].as_str().unwrap().parse().unwrap();
     let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
-    CollectionKey { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
+    let dimension = stats["dimension"].as_u64().unwrap() as usize;
+    let place = Some(index.place(id, stats["embedder"].as_str().unwrap(), dimension));
+    CollectionKey { agent: id, name: stats["collection"].as_str().unwrap().to_owned(), place }
+}
+
+/// The folders of an agent in the embedded index.
+fn folders_of(server: &Server, agent: AgentId) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(server.data().join("memory")).unwrap().flatten();
+    let ours =
+        folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(&agent.to_string()));
+    ours.map(|entry| entry.path()).collect()
 }
 
 /// Direct access to the shared Qdrant, without the server.

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,6 +25,7 @@ pub(crate) struct Service {
     address: std::net::SocketAddr,
     seen: Arc<Mutex<Seen>>,
     failing: Arc<AtomicBool>,
+    delay: Arc<Mutex<Duration>>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -33,14 +35,20 @@ impl Service {
         let address = listener.local_addr().unwrap();
         let (seen, failing) =
             (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let delay = Arc::new(Mutex::new(Duration::ZERO));
         let (their_seen, their_failing) = (seen.clone(), failing.clone());
+        let their_delay = delay.clone();
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (seen, failing) = (their_seen.clone(), their_failing.clone());
-                tokio::spawn(async move { answer(stream, dimension, &seen, &failing).await });
+                let delay = *their_delay.lock().unwrap();
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    answer(stream, dimension, &seen, &failing).await
+                });
             }
         });
-        Self { address, seen, failing, serving }
+        Self { address, seen, failing, delay, serving }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -49,6 +57,11 @@ impl Service {
 
     pub(crate) fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// Lets every answer take this long.
+    pub(crate) fn delay(&self, delay: Duration) {
+        *self.delay.lock().unwrap() = delay;
     }
 
     pub(crate) fn asked(&self) -> Vec<Value> {

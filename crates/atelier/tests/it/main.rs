@@ -53,6 +53,15 @@ fn print_config(environment: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The folder with the weights of MiniLM, as packages have them.
+#[expect(clippy::disallowed_methods, reason = "gets what the test needs; it is no tool call")]
+fn minilm() -> std::path::PathBuf {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/minilm");
+    let output = std::process::Command::new(script).arg("--int8").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().into()
+}
+
 /// A caller with a role token of this user, for one project.
 fn role_token(server: &Server, user: &str, role: &str, project: &str) -> User {
     server.user_with(user, &["--role", role, "--project", project])

@@ -385,7 +385,7 @@ async fn role_token_does_not_read_quoted_secrets(#[values(Sqlite, Postgres)] bac
     .await;
     // What the owner says is remembered without the value as well.
     let search = format!("{}/agents/coder/context/search", desk.project);
-    let query = json!({"query": "door opens", "mode": "lexical", "types": ["user_message"]});
+    let query = json!({"query": "door opens", "mode": "lexical", "types": ["task_execution"]});
     let found = eventually("the message is remembered", async || {
         let found = desk.ann.post(&search, query.clone()).await.expect(200)["results"].clone();
         (found != json!([])).then_some(found.to_string())

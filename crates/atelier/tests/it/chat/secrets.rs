@@ -89,7 +89,7 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
         let export = chat.desk.user.get(&format!("{context}/export")).await.expect(200);
         let kinds = export["interactions"].as_array().unwrap();
         let has = |kind: &str| kinds.iter().any(|one| one["interaction_type"] == kind);
-        let all = ["user_message", "tool_call", "task_execution", "agent_response"];
+        let all = ["tool_call", "task_execution", "agent_response"];
         let embedded = Value::Array(embedder.asked()).to_string();
         let done = all.into_iter().all(has) && embedded.contains("Task: look at");
         done.then_some(export)

@@ -9,6 +9,58 @@ use atelier_testkit::{
 use rstest::rstest;
 use serde_json::{Value, json};
 
+/// CX-04.5: searches find the corrected text only, and what is pinned is neither pruned nor deleted
+/// when the memory is full.
+#[rstest]
+#[tokio::test]
+async fn owner_corrects_and_pins_memories(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    memory.import(week()).await;
+    let ann = &memory.ann;
+    let tabs = memory.search(json!({"query": "tabs", "k": 1})).await[0].clone();
+    let one = format!("{}/interactions/{}", memory.context, tabs["id"].as_str().unwrap());
+    assert_eq!(tabs["pinned"], false);
+    for text in ["The user prefers spaces", "The user prefers four spaces"] {
+        let changed = ann.patch(&one, json!({"text": text})).await.expect(200);
+        assert_eq!((&changed["text"], &changed["id"]), (&json!(text), &tabs["id"]));
+    }
+    let history = ann.get(&format!("{one}/history")).await.expect(200);
+    let texts: Vec<&Value> =
+        history["versions"].as_array().unwrap().iter().map(|version| &version["text"]).collect();
+    assert_eq!(texts, ["The user prefers tabs over spaces", "The user prefers spaces"]);
+    eventually("the index has the new text only", async || {
+        let old = memory.search(json!({"query": "tabs", "mode": "lexical"})).await;
+        let new = memory.search(json!({"query": "four spaces", "k": 1})).await;
+        (old.is_empty() && new[0]["id"] == tabs["id"]).then_some(())
+    })
+    .await;
+
+    assert_eq!(ann.patch(&one, json!({"pinned": true})).await.expect(200)["pinned"], true);
+    let prune = format!("{}/prune", memory.context);
+    for dry_run in [true, false] {
+        let body = json!({"max_vectors": 0, "dry_run": dry_run});
+        let pruned = ann.post(&prune, body).await.expect(200);
+        assert_eq!((&pruned["deleted"], &pruned["remaining"]), (&json!(7), &json!(1)), "{pruned}");
+    }
+    assert_eq!(ann.get(&one).await.expect(200)["text"], "The user prefers four spaces");
+    // An export keeps the pin, and an import brings it back.
+    let file = ann.get(&format!("{}/export", memory.context)).await.expect(200);
+    assert_eq!(file["interactions"][0]["pinned"], true);
+    assert_eq!(ann.delete(&memory.context).await.expect(200)["deleted"], 1, "pins do not stop it");
+    ann.post(&format!("{}/import", memory.context), file).await.expect(200);
+    assert_eq!(ann.get(&one).await.expect(200)["pinned"], true);
+
+    for bad in [json!({}), json!({"text": " "}), json!({"text": "x", "other": 1})] {
+        assert!(ann.patch(&one, bad.clone()).await.status.is_client_error(), "{bad}");
+    }
+    let unknown = format!("{}/interactions/{}", memory.context, uuid::Uuid::now_v7());
+    assert_eq!(ann.patch(&unknown, json!({"pinned": true})).await.status, 404);
+    assert_eq!(memory.server.user("eve").patch(&one, json!({"pinned": true})).await.status, 404);
+}
+
 /// CX-04.1
 #[rstest]
 #[tokio::test]

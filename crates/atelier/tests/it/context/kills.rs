@@ -157,7 +157,10 @@ async fn killed_server_keeps_exactly_the_acknowledged_interactions(
     if engine == Edge {
         // After the process has ended, the engine itself is examined: it has exactly one point per
         // interaction.
-        let key = super::collection_key(&ann, context.strip_suffix("/context").unwrap()).await;
+        // The index is locked, and knows its places all the same.
+        let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
+        let agent = context.strip_suffix("/context").unwrap();
+        let key = super::collection_key_in(&index, &ann, agent).await;
         let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"]
             .as_u64()
             .unwrap();

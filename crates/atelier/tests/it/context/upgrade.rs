@@ -1,6 +1,6 @@
 //! Memories of an older version that hold secrets are cleaned after an upgrade.
 
-use super::{Engine, Engine::*, collection_key, entry, open, shared_index};
+use super::{Engine, Engine::*, collection_key_in, entry, open, shared_index};
 use atelier_core::{Interaction, InteractionType};
 use atelier_memory::{CollectionKey, Embedder, Index, IndexQuery, Point, lexical_document};
 use atelier_testkit::{
@@ -25,6 +25,7 @@ fn index(engine: Engine, server: &Server) -> Index {
 async fn index_old_text(index: &Index, key: &CollectionKey, id: &str) {
     let vector = Embedder::Builtin.embed_texts(vec![OLD.into()]).await.unwrap().remove(0);
     let interaction = Interaction {
+        pinned: false,
         id: id.parse().unwrap(),
         text: OLD.into(),
         interaction_type: InteractionType::ToolCall,
@@ -71,7 +72,8 @@ async fn secrets_that_an_older_version_remembered_are_removed_at_an_upgrade(
         ]))
         .await;
     let id = memory.search(json!({"query": "replaced", "k": 1})).await[0]["id"].clone();
-    let key = collection_key(&memory.ann, memory.context.trim_end_matches("/context")).await;
+    let agent = memory.context.trim_end_matches("/context");
+    let key = collection_key_in(&index(engine, &memory.server), &memory.ann, agent).await;
     memory.server.terminate().await;
 
     let mut sql = memory.server.sql().await;
