@@ -177,7 +177,10 @@ pub struct ProviderTest {
     #[serde(default)]
     pub level: ModelLevel,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(write_only, max_length = 500))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(write_only, min_length = 1, max_length = 500, pattern = "^[!-~]+$")
+    )]
     pub key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,

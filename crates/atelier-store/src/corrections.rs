@@ -13,6 +13,9 @@ use crate::{
 };
 use atelier_core::{Interaction, InteractionId, mask::masked, memory::FormerText};
 
+/// How many former texts of an interaction are kept.
+const MAX_FORMER_TEXTS: i64 = 50;
+
 /// What to change. A field that is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InteractionChange {
@@ -58,11 +61,20 @@ impl Store {
                 on!(&mut tx.conn, |c| {
                     sqlx::query(
                         "INSERT INTO interaction_history (seq, version, text, replaced_at)
-                         SELECT $1, COUNT(*) + 1, $2, $3 FROM interaction_history WHERE seq = $1",
+                         SELECT $1, COALESCE(MAX(version), 0) + 1, $2, $3
+                         FROM interaction_history WHERE seq = $1",
                     )
                     .bind(seq)
                     .bind(&old)
                     .bind(now().timestamp_micros())
+                    .execute(&mut *c)
+                    .await?;
+                    sqlx::query(
+                        "DELETE FROM interaction_history WHERE seq = $1 AND version <=
+                         (SELECT MAX(version) - $2 FROM interaction_history WHERE seq = $1)",
+                    )
+                    .bind(seq)
+                    .bind(MAX_FORMER_TEXTS)
                     .execute(&mut *c)
                     .await?;
                     sqlx::query("UPDATE interactions SET text = $1 WHERE seq = $2")

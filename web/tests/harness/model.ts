@@ -37,6 +37,8 @@ export class ScriptedModel {
     return {
       OPENAI_API_KEY: "sk-scripted",
       ATELIER_PROVIDERS__OPENAI__BASE_URL: `http://127.0.0.1:${port}/v1`,
+      // With an OpenAI key, memory would ask the script for embeddings.
+      ATELIER_MEMORY__EMBEDDER__KIND: "builtin",
     };
   }
 

@@ -334,9 +334,6 @@ pub(super) async fn change(
     Json(change): Json<ContextChange>,
 ) -> Result<Reply<Interaction>> {
     let change = InteractionChange { text: change.text, pinned: change.pinned };
-    if change == InteractionChange::default() {
-        return Err(Error::Invalid("nothing to change: give `text` or `pinned`".into()));
-    }
     if let Some(text) = &change.text {
         let new = NewInteraction::new(InteractionType::UserMessage, text.clone());
         new.validate().map_err(|invalid| Error::Invalid(invalid.to_string()))?;
