@@ -45,6 +45,8 @@ FailureCode {
     NameTooLong = "name_too_long",
     NotADirectory = "not_a_directory",
     NotAFile = "not_a_file",
+    /// The encoding of the file lacks a character of the text.
+    NotEncodable = "not_encodable",
     NotFound = "not_found",
     PathEmpty = "path_empty",
     PathNotAllowed = "path_not_allowed",

@@ -15,7 +15,7 @@ pub use audit::{Audit, AuditDecision};
 pub use decide::{
     AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
 };
-pub use outcome::{ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
+pub use outcome::{BinaryEncoding, ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 
 use crate::{

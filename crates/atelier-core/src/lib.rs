@@ -28,6 +28,7 @@ pub mod project;
 pub mod remembered;
 pub mod task;
 pub mod terms;
+pub mod text_encoding;
 pub mod tools;
 pub mod visible;
 
@@ -48,6 +49,7 @@ pub use name::{AgentName, ProjectName};
 pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};
 pub use task::{Task, TaskFailure, TaskFailureCode, TaskKind, TaskStatus, Usage};
+pub use text_encoding::{NotEncodable, TextEncoding};
 
 /// A duration from a configuration as a `TimeDelta` of at most a century. A century is as good as
 /// for ever, and adding it to a date does not overflow.

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
+use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
 use rustix::fs::FileType;
 
@@ -55,7 +56,7 @@ impl Workspace {
                 Ok(content) => Ok(Described {
                     size: content.size,
                     checksum: content.checksum,
-                    text: String::from_utf8(content.bytes).ok().filter(|text| !text.contains('\0')),
+                    text: TextEncoding::decode(content.bytes).map(|(text, _)| text),
                     ..plain
                 }),
                 // It cannot be read: what the file system says about it has to do.

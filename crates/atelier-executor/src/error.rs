@@ -3,7 +3,7 @@
 //! Paths in errors are as the caller wrote them, or relative to the workspace. No message reveals
 //! where the root is or what is outside it.
 
-use atelier_core::FailureCode;
+use atelier_core::{FailureCode, NotEncodable};
 use atelier_core::policy::call::CallError;
 use std::io;
 
@@ -40,6 +40,12 @@ pub enum Error {
     Binary { path: String },
     #[error("File contains invalid UTF-8 encoding")]
     InvalidUtf8 { path: String },
+    /// The file keeps its encoding, which lacks a character of the new text.
+    #[error(
+        "{path} cannot hold this text: {missing}. Leave the character out, or delete the file and \
+         write it again, which makes it UTF-8."
+    )]
+    NotEncodable { path: String, missing: NotEncodable },
     #[error("{path} changed: expected {expected}, found {found}")]
     Stale { path: String, expected: String, found: String },
     /// The file changed after the caller read it.
@@ -105,6 +111,7 @@ impl Error {
             Self::TooLarge { .. } => FailureCode::FileSizeExceeded,
             Self::Binary { .. } => FailureCode::BinaryFile,
             Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
+            Self::NotEncodable { .. } => FailureCode::NotEncodable,
             Self::Stale { .. } => FailureCode::Stale,
             Self::Conflict { .. } | Self::ChangedInBoth { .. } | Self::JobsRunning => {
                 FailureCode::Conflict

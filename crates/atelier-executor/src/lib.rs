@@ -19,6 +19,7 @@ mod read;
 mod repositories;
 mod search;
 pub mod shown;
+mod text;
 mod tools;
 mod tree;
 mod walk;
@@ -39,6 +40,7 @@ pub use process::{
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
+pub use text::TextContent;
 pub use tools::{Approval, Function, Functions, Origin, Preview, Run, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};

@@ -131,7 +131,7 @@ fn unified(path: &str, preview: &Preview, form: Form) -> String {
     match (base_checksum, before) {
         (Some(checksum), None) => {
             let mut text = format!(
-                "The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n"
+                "The file {path} is not text (checksum {checksum}). It would become:\n"
             );
             added(&mut text, after);
             text
@@ -282,7 +282,7 @@ mod tests {
         };
         assert_eq!(
             unified("x.png", &preview("new\n")),
-            "The file x.png is not UTF-8 text (checksum c0ffee). It would become:\n+new\n"
+            "The file x.png is not text (checksum c0ffee). It would become:\n+new\n"
         );
         let shown = unified("x.png", &preview("new\r\nend"));
         assert!(shown.ends_with("+new\r\n+end\n\\ No newline at end of file\n"), "{shown:?}");

@@ -8,12 +8,14 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::read::{Part, checksum};
+use crate::text::TextFile;
 use crate::workspace::{Workspace, look};
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
@@ -111,8 +113,13 @@ impl Workspace {
         self.put(path, &whole, &expect, Some(turn))
     }
 
-    /// Makes all replacements, or changes nothing.
-    pub fn edit(&self, path: &WorkspacePath, edits: &[Edit], expect: &Expect) -> Result<Written> {
+    /// Makes all replacements in a text file, or changes nothing. The file keeps its encoding.
+    pub fn edit(
+        &self,
+        path: &WorkspacePath,
+        edits: &[Edit],
+        expect: &Expect,
+    ) -> Result<(Written, TextEncoding)> {
         let turn = self.turn(path)?;
         let content = self.read(path, Part::Whole)?;
         if let Expect::Checksum(expected) = expect
@@ -120,8 +127,10 @@ impl Workspace {
         {
             return Err(stale(path, expected, &content.checksum));
         }
-        let text = apply(path, content.bytes, edits)?;
-        self.put(path, text.as_bytes(), &Expect::Checksum(content.checksum), Some(turn))
+        let file = TextFile::parse(path, content.bytes)?;
+        let (_, bytes) = file.edited(path, edits)?;
+        let expect = Expect::Checksum(content.checksum);
+        Ok((self.put(path, &bytes, &expect, Some(turn))?, file.encoding))
     }
 
     fn make_parents(&self, path: &WorkspacePath, parents: Mending) -> Result<()> {
@@ -248,9 +257,7 @@ pub struct Edit {
 }
 
 /// The text after all edits, in order. If one edit does not match, all fail.
-pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Result<String> {
-    let mut text = String::from_utf8(bytes)
-        .map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
+pub(crate) fn apply(path: &WorkspacePath, mut text: String, edits: &[Edit]) -> Result<String> {
     for edit in edits {
         if edit.old.is_empty() || edit.old == edit.new {
             return Err(Error::EditEmpty);

@@ -1,7 +1,8 @@
 //! Differences between two versions of a text file.
 
 use crate::{ConversationWorkspace, Error, Result};
-use atelier_core::FileId;
+use atelier_core::{FileId, TextEncoding};
+use bytes::Bytes;
 use similar::TextDiff;
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ impl ConversationWorkspace {
         let (old, new) = (old.bytes(MAX).await?, new.bytes(MAX).await?);
         let path = file.file_path;
         tokio::task::spawn_blocking(move || {
-            let text = |bytes: &[u8]| {
-                let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-                text.map(str::to_owned).ok_or(Error::NotText("only text files can be compared"))
+            let text = |bytes: Bytes| {
+                let text = TextEncoding::decode(bytes.into()).map(|(text, _)| text);
+                text.ok_or(Error::NotText("only text files can be compared"))
             };
-            let (old, new) = (text(&old)?, text(&new)?);
+            let (old, new) = (text(old)?, text(new)?);
             // After the timeout the diff is still correct, but not the shortest.
             let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(&old, &new);
             let (before, after) =

@@ -21,7 +21,8 @@ pub(crate) fn edit_file(served: &ServedWorkspace, request: &Request, _: &Cancel)
     allowed(served, "edit_file", path)?;
     let path = served.resolve_links(path).map_err(|error| read_failure(served, raw, &error))?;
     allowed(served, "edit_file", &path)?;
-    served.workspace().edit(&path, &edits, &Expect::Anything).map_err(|error| match error {
+    let edited = served.workspace().edit(&path, &edits, &Expect::Anything);
+    let (_, encoding) = edited.map_err(|error| match error {
         Error::EditMismatch { found, .. } => Failure::new(format!(
             "Failed to edit file - Text to replace was found {found} times; it must occur exactly \
              once"
@@ -29,7 +30,8 @@ pub(crate) fn edit_file(served: &ServedWorkspace, request: &Request, _: &Cancel)
         Error::NotFound { .. } | Error::NotAFile { .. } => read_failure(served, raw, &error),
         error => Failure::new(format!("Failed to edit file - {}", reason(&error))),
     })?;
-    Ok(Reply::text(format!("Successfully applied {} edit(s) to {raw}", edits.len())))
+    let said = format!("Successfully applied {} edit(s) to {raw}", edits.len());
+    Ok(Reply { encoding: Some(encoding), ..Reply::text(said) })
 }
 
 fn edit(edit: &call::Edit) -> Edit {
@@ -40,14 +42,12 @@ fn edit(edit: &call::Edit) -> Edit {
 pub(crate) fn append_file(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
     let (path, content) = (request.call.path("path")?, request.call.text("content")?);
     allowed(served, "append_file", path)?;
-    replace(served, "append_file", path, |path| {
-        served.workspace().append(path, content.as_bytes(), &Expect::Anything, Mending::Never)
+    let (_, encoding) = replace(served, "append_file", path, |path| {
+        served.workspace().append_text(path, content, &Expect::Anything, Mending::Never)
     })?;
-    Ok(Reply::text(format!(
-        "Successfully appended {} bytes to {}",
-        content.len(),
-        request.written("path")
-    )))
+    let bytes = encoding.encode(content).map_or(content.len(), |bytes| bytes.len());
+    let said = format!("Successfully appended {bytes} bytes to {}", request.written("path"));
+    Ok(Reply { encoding: Some(encoding), ..Reply::text(said) })
 }
 
 pub(crate) fn move_file(served: &ServedWorkspace, request: &Request, _: &Cancel) -> Answer {
@@ -100,7 +100,7 @@ pub(crate) fn read_multiple_files(
         }
         let read = served.path(raw).and_then(|path| read(served, &path, raw, Part::Whole));
         match read {
-            Ok(content) => push(&mut text, format_args!("{}:\n{content}", shown(raw))),
+            Ok(content) => push(&mut text, format_args!("{}:\n{}", shown(raw), content.text)),
             Err(failure) => {
                 push(&mut text, format_args!("{}: Error: {}", shown(raw), failure.into_text()));
             }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use atelier_core::TextEncoding;
 use atelier_core::policy::Policy;
 use axum::extract::Request;
 use axum::response::Response;
@@ -26,7 +27,7 @@ use crate::jsonrpc;
 use crate::listing;
 use crate::notify::log_failure;
 use crate::replay::ReplayBuffer;
-use crate::reply::Answer;
+use crate::reply::{Answer, Reply, encoding_note};
 use crate::served;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
 
@@ -60,6 +61,8 @@ pub struct Outcome {
     pub text: String,
     /// The result as data, for tools that have an output schema.
     pub data: Option<Value>,
+    /// The encoding of the file that was read or written.
+    pub encoding: Option<TextEncoding>,
     /// A second text, beside the result.
     pub remark: Option<String>,
     pub failed: bool,
@@ -67,7 +70,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn success(text: String) -> Self {
-        Self { text, data: None, remark: None, failed: false }
+        Self { text, data: None, encoding: None, remark: None, failed: false }
     }
 
     /// A failure whose text says that it is one.
@@ -82,7 +85,7 @@ impl Outcome {
 
     pub(crate) fn of(answer: Answer) -> Self {
         match answer {
-            Ok(reply) => Self { data: reply.data, ..Self::success(reply.text) },
+            Ok(Reply { text, data, encoding }) => Self { data, encoding, ..Self::success(text) },
             Err(failure) => Self::error(&failure.into_text()),
         }
     }
@@ -95,6 +98,7 @@ impl Outcome {
             CallToolResult::success(content)
         };
         result.structured_content = self.data;
+        result.meta = self.encoding.and_then(encoding_note);
         result
     }
 }

@@ -1,7 +1,8 @@
 //! `read_file`: a text file, whole or its first or last lines.
 
+use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
-use atelier_executor::{Cancel, Error, Part};
+use atelier_executor::{Cancel, Content, Error, Part, TextContent};
 
 use crate::reply::{Answer, Failure, Reply, reason};
 use crate::served::ServedWorkspace;
@@ -16,19 +17,36 @@ pub(crate) fn read_file(served: &ServedWorkspace, request: &Request, _: &Cancel)
         (None, Some(lines)) => Part::Tail(lines),
         (None, None) => Part::Whole,
     };
-    read(served, request.call.path("path")?, request.written("path"), part).map(Reply::text)
+    let TextContent { text, encoding, .. } =
+        read(served, request.call.path("path")?, request.written("path"), part)?;
+    Ok(Reply { encoding: Some(encoding), ..Reply::text(text) })
 }
 
-/// The text of a file that the host calls `raw`.
+/// The text of a file that the host calls `raw`, in whatever encoding the file has it.
 pub(crate) fn read(
     served: &ServedWorkspace,
     path: &WorkspacePath,
     raw: &str,
     part: Part,
-) -> Result<String, Failure> {
+) -> Result<TextContent, Failure> {
     served.check_readable("read_file", path)?;
-    let bytes = bytes(served, path, part).map_err(|error| failure(served, raw, &error))?;
-    String::from_utf8(bytes).map_err(|_| Failure::new("File contains invalid UTF-8 encoding"))
+    let found = match served.workspace().read_text(path, part) {
+        // Hosts get every file that is UTF-8, even with bytes that no text has.
+        Err(Error::Binary { .. }) => utf8(served, path, part),
+        found => found,
+    };
+    found.map_err(|error| failure(served, raw, &error))
+}
+
+fn utf8(
+    served: &ServedWorkspace,
+    path: &WorkspacePath,
+    part: Part,
+) -> Result<TextContent, Error> {
+    let Content { bytes, checksum, size } = served.workspace().read(path, part)?;
+    let invalid = |_| Error::InvalidUtf8 { path: path.as_str().to_owned() };
+    let text = String::from_utf8(bytes).map_err(invalid)?;
+    Ok(TextContent { text, encoding: TextEncoding::UTF_8, checksum, size })
 }
 
 pub(crate) fn bytes(
@@ -44,6 +62,9 @@ pub(crate) fn failure(served: &ServedWorkspace, raw: &str, error: &Error) -> Fai
         // If a part of the path is a file, there is no such file either.
         Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("File not found: {raw}"))
+        }
+        Error::Binary { .. } | Error::InvalidUtf8 { .. } => {
+            Failure::new("File contains invalid UTF-8 encoding")
         }
         Error::NotAFile { .. } => Failure::new(format!("Not a file: {raw}")),
         Error::Outside { .. } => served.access_denied(),

@@ -1,24 +1,30 @@
 //! Answers of tools, and the reasons for failures.
 
+use atelier_core::TextEncoding;
 use atelier_core::policy::call::CallError;
 use atelier_executor::Error;
-use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::Value;
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value};
+
+/// The key in `_meta` for the encoding of a file that is not UTF-8.
+const ENCODING: &str = "atelier/encoding";
 
 /// A tool's answer: text for the model and, for some tools, the same as data.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) text: String,
     pub(crate) data: Option<Value>,
+    /// The encoding of the file that was read or written.
+    pub(crate) encoding: Option<TextEncoding>,
 }
 
 impl Reply {
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), data: None }
+        Self { text: text.into(), data: None, encoding: None }
     }
 
     pub(crate) fn with_data(text: String, data: Value) -> Self {
-        Self { text, data: Some(data) }
+        Self { text, data: Some(data), encoding: None }
     }
 }
 
@@ -47,15 +53,22 @@ pub(crate) type Answer = Result<Reply, Failure>;
 
 pub(crate) fn result(answer: Answer) -> CallToolResult {
     match answer {
-        Ok(Reply { text, data }) => {
+        Ok(Reply { text, data, encoding }) => {
             let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
             result.structured_content = data;
+            result.meta = encoding.and_then(encoding_note);
             result
         }
         Err(Failure(text)) => {
             CallToolResult::error(vec![ContentBlock::text(format!("Error: {text}"))])
         }
     }
+}
+
+/// Names the encoding of a file, unless it is UTF-8, which hosts expect anyway.
+pub(crate) fn encoding_note(encoding: TextEncoding) -> Option<MetaObject> {
+    let entry = (ENCODING.to_owned(), encoding.name().into());
+    (encoding != TextEncoding::UTF_8).then(|| MetaObject(Map::from_iter([entry])))
 }
 
 /// Only the reason, for texts that name the path or the action themselves.

@@ -1,5 +1,6 @@
 //! The workspace's files as resources: listed in pages, read as text or as bytes.
 
+use atelier_core::TextEncoding;
 use atelier_executor::{Cancel, Error, Glob, Kind, Part};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -76,7 +77,10 @@ pub(crate) fn read(served: &ServedWorkspace, asked: &str) -> Result<ReadResource
     })?;
     let contents = match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, asked),
-        Err(error) => ResourceContents::blob(STANDARD.encode(error.as_bytes()), asked),
+        Err(error) => match TextEncoding::decode(error.as_bytes().to_vec()) {
+            Some((text, _)) => ResourceContents::text(text, asked),
+            None => ResourceContents::blob(STANDARD.encode(error.as_bytes()), asked),
+        },
     };
     Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime(&raw))]))
 }

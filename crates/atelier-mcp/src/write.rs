@@ -1,5 +1,6 @@
 //! `write_file` and `create_directory`.
 
+use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::Access;
 use atelier_executor::{Cancel, Error, Expect, Mending, Written};
@@ -12,13 +13,11 @@ pub(crate) fn write_file(served: &ServedWorkspace, request: &Request, _: &Cancel
     let (path, content) = (request.call.path("path")?, request.call.text("content")?);
     allowed(served, "write_file", path)?;
     let written = replace(served, "write_file", path, |path| {
-        served.workspace().write(path, content.as_bytes(), &Expect::Anything, Mending::Never)
+        served.workspace().write_text(path, content, &Expect::Anything, Mending::Never)
     })?;
-    Ok(Reply::text(format!(
-        "Successfully wrote {} bytes to {}",
-        written.size,
-        request.written("path")
-    )))
+    let (Written { size, .. }, encoding) = written;
+    let said = format!("Successfully wrote {size} bytes to {}", request.written("path"));
+    Ok(Reply { encoding: Some(encoding), ..Reply::text(said) })
 }
 
 /// Refuses a path that the rules do not let the tool write.
@@ -39,8 +38,8 @@ pub(crate) fn replace(
     served: &ServedWorkspace,
     tool: &str,
     path: &WorkspacePath,
-    write: impl Fn(&WorkspacePath) -> Result<Written, Error>,
-) -> Result<Written, Failure> {
+    write: impl Fn(&WorkspacePath) -> Result<(Written, TextEncoding), Error>,
+) -> Result<(Written, TextEncoding), Failure> {
     let followed;
     let (path, first) = match write(path) {
         Err(Error::Link { .. }) => {

@@ -7,6 +7,7 @@ use crate::{
         class::CallClass,
         verdict::{Judgement, Verdict},
     },
+    text_encoding::TextEncoding,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -24,10 +25,17 @@ pub struct ToolOutcome {
 
 /// How `content` holds the bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum ContentEncoding {
-    #[serde(rename = "utf-8")]
-    Utf8,
-    /// For pictures and other files that are not text.
+    /// Text. The file has it in this encoding.
+    Text(TextEncoding),
+    NotText(BinaryEncoding),
+}
+
+/// How `content` holds bytes that are not text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BinaryEncoding {
+    /// For pictures and documents.
     #[serde(rename = "base64")]
     Base64,
 }
@@ -95,8 +103,15 @@ impl ToolOutcome {
 
     /// The content of the text file that the call read; `None` if it read none, or only bytes.
     pub fn text(&self) -> Option<&str> {
-        let encoding = ContentEncoding::deserialize(self.fields.get("encoding")?).ok()?;
-        self.content().filter(|_| encoding == ContentEncoding::Utf8)
+        self.text_encoding().and_then(|_| self.content())
+    }
+
+    /// The encoding of the text file that the call read or wrote.
+    pub fn text_encoding(&self) -> Option<TextEncoding> {
+        match ContentEncoding::deserialize(self.fields.get("encoding")?).ok()? {
+            ContentEncoding::Text(encoding) => Some(encoding),
+            ContentEncoding::NotText(_) => None,
+        }
     }
 
     /// Checksum of the whole file that the call has read or written.
@@ -339,7 +354,9 @@ mod tests {
         let read_file = |encoding: Value| {
             read(json!({"success": true, "content": "x", "encoding": encoding, "checksum": "1"}))
         };
-        assert_eq!(read_file(json!("utf-8")).text(), Some("x"));
+        for encoding in ["utf-8", "utf-16le", "windows-1251"] {
+            assert_eq!(read_file(json!(encoding)).text(), Some("x"));
+        }
         for encoding in [json!("base64"), json!("a new one"), json!(null), json!(1)] {
             assert_eq!(read_file(encoding.clone()).text(), None, "{encoding}");
         }

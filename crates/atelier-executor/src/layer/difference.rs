@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use atelier_core::TextEncoding;
 use rustix::fs::OFlags;
 use similar::TextDiff;
 
@@ -182,7 +183,7 @@ fn read(side: impl AsFd, path: &Path, size: u64) -> Option<String> {
 }
 
 fn text_of(bytes: Vec<u8>) -> Option<String> {
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+    TextEncoding::decode(bytes).map(|(text, _)| text)
 }
 
 /// A name that stays on its line.

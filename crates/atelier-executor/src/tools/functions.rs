@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use atelier_core::FailureCode;
+use atelier_core::{FailureCode, TextEncoding};
 use atelier_core::gate::ToolOutcome;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::ToolCall;
@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::answer::{self, fields};
 use super::judge::Judged;
+use super::kind::{Shown, present};
 use super::new_repositories::Known;
 use super::path_restrictions::{PathRestrictions, packs_folders};
 use super::{Approval, Tools, exact, layered};
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::glob::Glob;
 use crate::grep::GrepSpec;
 use crate::process::{Access, CommandSpec, Ending, Outcome};
-use crate::read::{Content, Part};
+use crate::read::Part;
 use crate::search::Listing;
 use crate::write::{Expect, Mending, Written};
 
@@ -98,8 +99,7 @@ fn read_file(run: &Run<'_>) -> Result<ToolOutcome> {
         (None, Some(lines)) => Part::Tail(lines),
         (None, None) => Part::Whole,
     };
-    let Content { bytes, checksum, size } = run.tools.workspace.read(path, part)?;
-    let (content, encoding) = super::kind::present(path.as_str(), bytes)?;
+    let Shown { content, encoding, size, checksum } = present(run.tools.workspace, path, part)?;
     Ok(fields(json!({
         "path": path.as_str(), "content": content, "encoding": encoding, "size": size, "checksum": checksum,
     })))
@@ -112,20 +112,22 @@ fn write_file(run: &Run<'_>) -> Result<ToolOutcome> {
         if run.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
     let ws = run.tools.workspace;
     let written = match run.call.chose("mode", "append") {
-        true => ws.append(path, content.as_bytes(), expect, parents),
-        false => ws.write(path, content.as_bytes(), expect, parents),
+        true => ws.append_text(path, content, expect, parents),
+        false => ws.write_text(path, content, expect, parents),
     };
-    let written = written.map_err(|error| match error {
+    let (written, encoding) = written.map_err(|error| match error {
         Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
         other => other,
     })?;
-    Ok(wrote(path, &written))
+    Ok(wrote(path, &written, encoding))
 }
 
 fn edit_file(run: &Run<'_>) -> Result<ToolOutcome> {
     let path = run.call.path("path")?;
     let expect = &run.unchanged(path)?;
-    Ok(wrote(path, &run.tools.workspace.edit(path, &exact(run.call.edits("edits")), expect)?))
+    let ws = run.tools.workspace;
+    let (written, encoding) = ws.edit(path, &exact(run.call.edits("edits")), expect)?;
+    Ok(wrote(path, &written, encoding))
 }
 
 fn list_directory(run: &Run<'_>) -> Result<ToolOutcome> {
@@ -281,9 +283,10 @@ impl Run<'_> {
     }
 }
 
-fn wrote(path: &WorkspacePath, written: &Written) -> ToolOutcome {
+fn wrote(path: &WorkspacePath, written: &Written, encoding: TextEncoding) -> ToolOutcome {
     fields(json!({
         "path": path.as_str(),
+        "encoding": encoding,
         "size": written.size,
         "timestamp": chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
         "checksum": written.checksum,

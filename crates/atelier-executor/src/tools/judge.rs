@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use atelier_core::FailureCode;
+use atelier_core::{FailureCode, TextEncoding};
 use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::{self, ToolCall};
@@ -20,9 +20,9 @@ use crate::described::Described;
 use crate::error::{Error, Result};
 use crate::process::detect_isolation;
 use crate::read::Part;
+use crate::text::{TextFile, encoded};
 use crate::walk::Kind;
 use crate::workspace::{relative, to_workspace_path};
-use crate::write::apply;
 use crate::{beneath, links};
 
 /// What a call would change, for the person who decides.
@@ -169,19 +169,29 @@ impl Tools<'_> {
         if needs_folder && path.parent().is_some_and(lacks) {
             return Err(Error::NoFolder { path: path.as_str().to_owned() });
         }
-        let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
-        let after = match edits {
-            Some(edits) => apply(path, bytes, &edits)?,
-            None if call.chose("mode", "append") => {
-                String::from_utf8_lossy(&bytes).into_owned() + call.text("content")?
+        let base_checksum = old.as_ref().map(|old| old.checksum.clone());
+        let bytes = old.map(|old| old.bytes).unwrap_or_default();
+        if let Some(edits) = edits {
+            let file = TextFile::parse(path, bytes)?;
+            let (after, _) = file.edited(path, &edits)?;
+            return Ok(Some(Preview::Write { base_checksum, before: Some(file.text), after }));
+        }
+        let content = call.text("content")?;
+        let found = TextEncoding::decode(bytes.clone());
+        let encoding = found.as_ref().map_or(TextEncoding::UTF_8, |(_, encoding)| *encoding);
+        // Nobody is asked about a text that the file cannot hold.
+        encoded(path, encoding.encode(content))?;
+        let before = found.map(|(text, _)| text);
+        let after = match call.chose("mode", "append") {
+            true => {
+                let before = before.clone();
+                before.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned()) + content
             }
-            None => call.text("content")?.to_owned(),
+            false => content.to_owned(),
         };
-        Ok(Some(Preview::Write {
-            after,
-            base_checksum: old.as_ref().map(|old| old.checksum.clone()),
-            before: old.and_then(|old| String::from_utf8(old.bytes).ok()),
-        }))
+        // An empty file is text, and so is a file that does not exist yet.
+        let before = before.filter(|_| base_checksum.is_some());
+        Ok(Some(Preview::Write { base_checksum, before, after }))
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {

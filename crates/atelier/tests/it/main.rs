@@ -10,6 +10,7 @@ mod check;
 mod connect;
 mod context;
 mod embeddings;
+mod encodings;
 mod events;
 mod files;
 mod gate;
