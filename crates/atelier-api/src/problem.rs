@@ -113,6 +113,8 @@ problem_codes! {
     UploadIncomplete = "upload_incomplete", 409;
     /// The object store cannot make links.
     LinksUnavailable = "links_unavailable", 409;
+    /// A rule of the object store deleted the content after its conversation was archived.
+    ContentExpired = "content_expired", 410;
     /// The file is not the one that `If-Match` names.
     PreconditionFailed = "precondition_failed", 412;
     /// The body of the request is too large.

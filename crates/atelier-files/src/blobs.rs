@@ -207,7 +207,7 @@ pub(crate) async fn get_checked(
 ) -> Result<Bytes> {
     let damaged = || Error::Damaged { path: key.to_string() };
     let bytes = store.within(async { store.objects.get(key).await?.bytes().await }).await;
-    let bytes = bytes.map_err(|error| lost(error, key))?;
+    let bytes = bytes.map_err(|error| store.lost(error, key))?;
     if bytes.len() as u64 != size {
         return Err(damaged());
     }
@@ -217,16 +217,6 @@ pub(crate) async fn get_checked(
     })
     .await?;
     if found == checksum { Ok(bytes) } else { Err(damaged()) }
-}
-
-/// Turns "not found" into the loss of one content: the object store itself works.
-pub(crate) fn lost(error: Error, key: &Key) -> Error {
-    match error {
-        Error::Objects(object_store::Error::NotFound { .. }) => {
-            Error::Lost { path: key.to_string() }
-        }
-        other => other,
-    }
 }
 
 /// A range of an object, in pieces that are requested ahead of the reader.
@@ -249,7 +239,7 @@ pub(crate) fn get(
                 let options =
                     GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
                 let read = async { store.objects.get_opts(&key, options).await?.bytes().await };
-                let bytes = store.within(read).await.map_err(|error| lost(error, &key))?;
+                let bytes = store.within(read).await.map_err(|error| store.lost(error, &key))?;
                 if bytes.len() as u64 == length {
                     Ok(bytes)
                 } else {

@@ -147,20 +147,70 @@ impl ContentStore {
         most - (above + self.workspace(conversation).len() + MARKS).min(most)
     }
 
+    /// The prefix of the contents of an archived conversation.
+    pub(crate) fn archived_contents(&self, conversation: ConversationId) -> Key {
+        Key::from(format!("{}{ARCHIVED}{conversation}.blobs", self.prefix))
+    }
+
+    /// Whether a content belonged to an archived conversation when it was last moved.
+    pub(crate) fn is_archived(&self, key: &str) -> bool {
+        key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(ARCHIVED))
+    }
+
+    /// A new key for content of a conversation that is archived, or that no longer is.
+    pub(crate) fn new_place(
+        &self,
+        conversation: ConversationId,
+        checksum: &str,
+        archived: bool,
+    ) -> Key {
+        let key = self.new_content(conversation, Some(checksum));
+        match key.filename().filter(|_| archived) {
+            Some(name) => self.archived_contents(conversation).join(name),
+            None => key,
+        }
+    }
+
+    /// The conversation of a key such as `{prefix}{conversation}.blobs/…`,
+    /// `{prefix}archived/{conversation}.blobs/…` or `{prefix}{conversation}/…`.
+    pub(crate) fn conversation_of(&self, key: &Key) -> Option<ConversationId> {
+        let rest = key.as_ref().strip_prefix(&self.prefix)?;
+        let rest = rest.strip_prefix(ARCHIVED).unwrap_or(rest);
+        let (folder, _) = rest.split_once('/')?;
+        folder.strip_suffix(".blobs").unwrap_or(folder).parse().ok()
+    }
+
+    /// What it means that an object is not there: that this content is lost, or that a lifecycle
+    /// rule has deleted it. The object store itself works.
+    pub(crate) fn lost(&self, error: Error, key: &Key) -> Error {
+        match error {
+            Error::Objects(object_store::Error::NotFound { .. }) => {
+                let path = key.to_string();
+                match self.is_archived(key.as_ref()) {
+                    true => Error::Expired { path },
+                    false => Error::Lost { path },
+                }
+            }
+            other => other,
+        }
+    }
+
     /// Moves content to another key, as if it had just been stored.
     pub(crate) async fn move_content(&self, from: &Key, to: &Key) -> Result<()> {
-        if let Some(disk) = &self.disk {
-            let path = disk.join(from.as_ref());
-            let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
-            match tokio::task::spawn_blocking(touch).await? {
-                // The rename below reports a missing file.
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
-        }
+        self.touch(from).await?;
         self.within(self.objects.rename(from, to)).await
+    }
+
+    /// Makes a file on a disk as young as a new one. Objects in a cloud get the time of their copy.
+    pub(crate) async fn touch(&self, key: &Key) -> Result<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let path = disk.join(key.as_ref());
+        let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
+        match tokio::task::spawn_blocking(touch).await? {
+            // What follows reports a missing file.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Headers of an object that browsers can download from the store itself: they must not render
@@ -202,6 +252,9 @@ impl ContentStore {
         Ok(())
     }
 }
+
+/// The folder for the contents of archived conversations.
+const ARCHIVED: &str = "archived/";
 
 /// Space in a key for the mark of an agent's copy beside a file.
 const MARKS: usize = 16;

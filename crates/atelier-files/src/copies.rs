@@ -2,7 +2,7 @@
 //! version. Copies are made after the commit, and nothing depends on them. A path stays marked as
 //! outdated until its copy is right.
 
-use crate::{ConversationWorkspace, Files, Result, content_store::ContentStore};
+use crate::{ConversationWorkspace, Error, Files, Result, content_store::ContentStore};
 use atelier_core::{ConversationFile, ConversationId, FilePath};
 use atelier_store::StaleCopy;
 use futures::StreamExt;
@@ -77,7 +77,17 @@ impl Files {
         }
     }
 
+    /// Makes a copy. If the content is lost or has expired, there is nothing to copy, and trying
+    /// again would not help.
     async fn make_copy(&self, file: &ConversationFile, content: String) -> Result<()> {
+        match self.try_copy(file, content).await {
+            Err(Error::Objects(object_store::Error::NotFound { .. })) => Ok(()),
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn try_copy(&self, file: &ConversationFile, content: String) -> Result<()> {
         let content = Key::from(content);
         let copy = self.content.copy(file.conversation_id, &file.file_path);
         match &self.content.disk {

@@ -20,6 +20,9 @@ pub enum Error {
     /// The content is no longer there.
     #[error("the object store no longer has the content of {path}")]
     Lost { path: String },
+    /// A rule of the object store has deleted the content after its conversation was archived.
+    #[error("the content of {path} has expired: it was deleted after its conversation was archived")]
+    Expired { path: String },
     #[error("another run is working in this conversation's folder; try again when it has ended")]
     Locked,
     #[error(
@@ -84,6 +87,7 @@ impl Error {
             self,
             Error::Damaged { .. }
                 | Error::Lost { .. }
+                | Error::Expired { .. }
                 | Error::Store(atelier_store::Error::BlobGone)
         )
     }
@@ -110,6 +114,7 @@ impl Error {
             Error::Path(_) => "invalid_path",
             Error::Damaged { .. } => "content_damaged",
             Error::Lost { .. } => "content_lost",
+            Error::Expired { .. } => "content_expired",
             Error::Disabled => "workspace_disabled",
             Error::Refused(_) => "forbidden",
             Error::NoLinks => "links_unavailable",

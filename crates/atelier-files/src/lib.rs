@@ -25,6 +25,7 @@
 //! ```
 
 mod agent_view;
+mod archive;
 mod blobs;
 mod cache;
 mod content_store;

@@ -64,7 +64,7 @@ impl ConversationWorkspace {
         let (store, key, size) = (&self.files.content, Key::from(kept.as_str()), blob.size as u64);
         let is_intact = async {
             let found = store.within(store.objects.head(&key)).await;
-            if found.map_err(|error| blobs::lost(error, &key))?.size != size {
+            if found.map_err(|error| self.files.content.lost(error, &key))?.size != size {
                 return Ok(false);
             }
             let content = blobs::get(&self.files, key.clone(), 0..size, ReadAhead::COPY);

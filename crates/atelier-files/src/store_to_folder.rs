@@ -208,6 +208,7 @@ impl Run {
         let damaged = |error| match error {
             Error::Damaged { .. } => Error::Damaged { path: file.file_path.to_string() },
             Error::Lost { .. } => Error::Lost { path: file.file_path.to_string() },
+            Error::Expired { .. } => Error::Expired { path: file.file_path.to_string() },
             other => other,
         };
         let mut target = Some(target);

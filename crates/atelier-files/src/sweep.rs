@@ -126,7 +126,7 @@ impl Files {
         let mut listing: HashMap<ConversationId, Vec<ObjectMeta>> = HashMap::new();
         let mut objects = self.content.objects.list(self.content.top().as_ref());
         while let Some(object) = objects.try_next().await? {
-            if let Some(conversation) = self.conversation_of(&object.location) {
+            if let Some(conversation) = self.content.conversation_of(&object.location) {
                 listing.entry(conversation).or_default().push(object);
             }
         }
@@ -135,6 +135,9 @@ impl Files {
                 continue;
             };
             // A failure in one conversation must not stop the sweep of the others.
+            if let Err(error) = self.workspace(&owned).place_contents().await {
+                tracing::warn!(%error, %conversation, "cannot move the contents of a conversation");
+            }
             match self.sweep_contents(&owned, &objects).await {
                 Ok(removed) => swept.orphans += removed,
                 Err(error) => {
@@ -158,26 +161,18 @@ impl Files {
         Ok(swept)
     }
 
-    /// The conversation of a key such as `{prefix}{conversation}.blobs/…` or
-    /// `{prefix}{conversation}/…`.
-    fn conversation_of(&self, key: &Key) -> Option<ConversationId> {
-        let rest = key.as_ref().strip_prefix(&self.settings.prefix)?;
-        let (folder, _) = rest.split_once('/')?;
-        folder.strip_suffix(".blobs").unwrap_or(folder).parse().ok()
-    }
-
     async fn sweep_contents(
         &self,
         conversation: &OwnedConversation,
         objects: &[ObjectMeta],
     ) -> Result<usize> {
         let contents = self.content.contents(conversation.id());
+        let archived = self.content.archived_contents(conversation.id());
+        let is_content = |key: &Key| key.prefix_matches(&contents) || key.prefix_matches(&archived);
         let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
             .iter()
-            .filter(|object| {
-                object.location.prefix_matches(&contents) && object.last_modified <= oldest
-            })
+            .filter(|object| is_content(&object.location) && object.last_modified <= oldest)
             .collect();
         if let Some(disk) = &self.content.disk {
             let (folder, grace) = (disk.join(contents.as_ref()), self.settings.grace);
@@ -207,6 +202,9 @@ impl Files {
             return Ok(0);
         }
         let files = self.store.files(conversation).await?;
+        if self.workspace(conversation).is_archived().await? {
+            return self.sweep_archived_copies(conversation, files, objects).await;
+        }
         let wrong: Vec<ConversationFile> = match &self.content.disk {
             Some(disk) => {
                 let keys: HashMap<String, String> =
@@ -239,6 +237,27 @@ impl Files {
         let count = wrong.len();
         if count > 0 {
             self.store.mark_copies_stale(wrong).await?;
+        }
+        Ok(count)
+    }
+
+    /// Removes the copies of an archived conversation that are still there.
+    async fn sweep_archived_copies(
+        &self,
+        conversation: &OwnedConversation,
+        files: Vec<ConversationFile>,
+        objects: &[ObjectMeta],
+    ) -> Result<usize> {
+        let found: HashSet<&str> =
+            objects.iter().map(|object| object.location.as_ref()).collect();
+        let is_there = |file: &ConversationFile| {
+            let copy = self.content.copy(conversation.id(), &file.file_path);
+            found.contains(Key::from(copy.as_str()).as_ref()) || found.contains(copy.as_str())
+        };
+        let left: Vec<ConversationFile> = files.into_iter().filter(is_there).collect();
+        let count = left.len();
+        if count > 0 {
+            self.store.mark_copies_stale(left).await?;
         }
         Ok(count)
     }

@@ -407,6 +407,54 @@ async fn files_of_archived_conversations_are_deleted_on_request(
     assert_eq!(world.store.due_removals(10).await.unwrap(), Vec::<String>::new());
 }
 
+/// FS-20: the content of an archived conversation is below a prefix of its own. What a rule of the
+/// object store deletes there has expired, and no sweep brings it back.
+#[apply(everywhere)]
+async fn archived_content_moves_and_may_expire(backend: Backend, objects: Objects) {
+    let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    let kept = world.put("kept.txt", "kept").await;
+    let expired = world.put("expired.txt", "expired").await;
+    let prefix = world.files.settings().prefix.clone();
+    let places = async || {
+        let keys = world.keys().await;
+        let archived = format!("{prefix}archived/{}.blobs/", world.conversation.id());
+        let copies = world.files.workspace_path(world.conversation.id());
+        let below = |start: &str| keys.iter().filter(|key| key.starts_with(start)).count();
+        (keys.len(), below(&archived), below(&copies))
+    };
+    assert_eq!(places().await, (4, 0, 2), "two contents and their copies");
+    let set = async |status| {
+        let changes =
+            atelier_store::ConversationChanges { status: Some(status), ..Default::default() };
+        let id = world.conversation.id();
+        world.store.update_conversation(&world.owned, id, changes).await.unwrap();
+        world.files.sweep().await.unwrap();
+        // The first sweep has moved the objects after it had listed them.
+        world.files.sweep().await.unwrap();
+    };
+    set(atelier_core::ConversationStatus::Archived).await;
+    assert_eq!(places().await, (2, 2, 0));
+    assert_eq!(world.get(&kept, None).await.unwrap(), b"kept");
+
+    for key in world.keys().await.iter().filter(|key| key.contains(&expired.checksum)) {
+        world.remove(key).await;
+    }
+    let gone = async || world.get(&expired, None).await.unwrap_err().code();
+    assert_eq!(gone().await, "content_expired");
+    world.files.sweep().await.unwrap();
+    assert_eq!(gone().await, "content_expired");
+    set(atelier_core::ConversationStatus::Active).await;
+    assert_eq!(places().await, (2, 0, 1), "what has not expired is back, with its copy");
+    assert_eq!(world.get(&kept, None).await.unwrap(), b"kept");
+    assert_eq!(gone().await, "content_expired");
+    assert_eq!(world.files.stale_copies().await.unwrap(), 0, "nothing is tried for ever");
+    let report = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(fs::read_to_string(report.folder().join("kept.txt")).unwrap(), "kept");
+    report.end().await.unwrap();
+    assert_eq!(world.put("expired.txt", "anew").await.version, 2);
+}
+
 /// FS-01 FS-19: reads need no lock and notice what others stored, and what somebody changed in the
 /// folder.
 #[apply(everywhere)]
@@ -600,6 +648,16 @@ async fn sweep_removes_objects_without_a_row_and_repairs_copies(
         fs::write(copy.join("a.txt"), "EVIL").unwrap();
         assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
+        assert_eq!(world.files.sweep().await.unwrap(), SweepReport::default());
+    }
+    if let Some(bucket) = &world.bucket {
+        let copy = format!("{}a.txt", world.files.workspace_path(world.conversation.id()));
+        let objects = atelier_files::Objects::at(&bucket.url()).unwrap();
+        for written in ["somebody wrote over the copy", "EVIL"] {
+            objects.write(&copy, Bytes::from_static(written.as_bytes())).await.unwrap();
+            assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
+            assert_eq!(objects.read(&copy).await.unwrap().unwrap(), "kept");
+        }
         assert_eq!(world.files.sweep().await.unwrap(), SweepReport::default());
     }
     assert_eq!(world.get(&file, None).await.unwrap(), b"kept");

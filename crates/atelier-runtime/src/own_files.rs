@@ -278,6 +278,7 @@ fn explained(error: &Error) -> String {
         Error::Store(atelier_store::Error::NotFound | atelier_store::Error::LeaseLost)
         | Error::Damaged { .. }
         | Error::Disabled
+        | Error::Expired { .. }
         | Error::Locked
         | Error::Lost { .. }
         | Error::NoSuchFile(_)

@@ -128,6 +128,7 @@ impl Error {
                 F::Objects(_) | F::ObjectsTimeout | F::Stopping => C::ObjectStoreUnavailable,
                 F::Damaged { .. } => C::ContentDamaged,
                 F::Lost { .. } => C::ContentLost,
+                F::Expired { .. } => C::ContentExpired,
                 _ => C::Internal,
             },
             Error::Runtime(R::Store(error)) if error.trouble() == Some(Trouble::DiskFull) => {
@@ -280,6 +281,7 @@ mod tests {
             FilesError::Stopping,
             FilesError::Damaged { path: path() },
             FilesError::Lost { path: path() },
+            FilesError::Expired { path: path() },
             FilesError::Store(StoreError::NotFound),
             FilesError::Store(StoreError::Precondition),
             FilesError::Store(StoreError::PathTaken(path())),

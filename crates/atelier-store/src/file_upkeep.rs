@@ -3,7 +3,7 @@
 //! between.
 
 use crate::{
-    Owned, Result, Store, Tx,
+    Owned, OwnedConversation, Result, Store, Tx,
     db::on,
     nodes::is_gone,
     rows::{corrupt, database_time, new_id, now},
@@ -137,6 +137,36 @@ pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> R
 }
 
 impl Store {
+    /// Records that content was copied to another key, and schedules the removal of the object that
+    /// is no longer needed.
+    pub async fn content_moved(
+        &self,
+        conversation: &OwnedConversation,
+        checksum: String,
+        old: String,
+        new: String,
+    ) -> Result<()> {
+        let (id, owner) = (conversation.id(), conversation.owned().owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let moved: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE file_blobs SET object_key = $1
+                     WHERE conversation_id = $2 AND checksum = $3 AND object_key = $4"
+                )
+                .bind(&new)
+                .bind(id.0)
+                .bind(checksum)
+                .bind(&old)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                // Somebody else moved it first, or nobody needs it any more.
+                remove_later(tx, if moved == 0 { &new } else { &old }).await
+            })
+        })
+        .await
+    }
+
     /// How many readable copies are still to be made.
     pub async fn stale_copies(&self) -> Result<i64> {
         let mut conn = self.db.connect().await?;

@@ -82,6 +82,16 @@ async fn file_at(
     })
 }
 
+async fn is_archived(conn: &mut Conn, conversation: ConversationId) -> Result<bool> {
+    let (archived,): (bool,) = on!(conn, |c| sqlx::query_as(
+        "SELECT EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND status = 'archived')"
+    )
+    .bind(conversation.0)
+    .fetch_one(c)
+    .await)?;
+    Ok(archived)
+}
+
 async fn blob_key(
     conn: &mut Conn,
     conversation: ConversationId,
@@ -211,7 +221,7 @@ impl Store {
     }
 
     /// The file that an outdated copy is of, and the key of the object with its content. Either may
-    /// be gone by now.
+    /// be gone by now. Files of archived conversations have no copies.
     pub async fn content_to_copy(
         &self,
         stale: &StaleCopy,
@@ -220,6 +230,9 @@ impl Store {
         let Some(file) = file_at(&mut conn, stale.conversation, &stale.path).await? else {
             return Ok(None);
         };
+        if is_archived(&mut conn, stale.conversation).await? {
+            return Ok(None);
+        }
         let key = blob_key(&mut conn, stale.conversation, &file.checksum).await?;
         Ok(Some((file, key)))
     }

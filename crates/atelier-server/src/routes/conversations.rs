@@ -183,7 +183,12 @@ pub(super) async fn update(
     let ConversationUpdate { title, status, workspace_enabled } = update;
     title.as_deref().map_or(Ok(()), check_title)?;
     let changes = ConversationChanges { title, status, workspace_enabled };
-    Ok(Reply(app.store.update_conversation(own.owned.owned(), own.conversation.id, changes).await?))
+    let before = own.conversation;
+    let updated = app.store.update_conversation(own.owned.owned(), before.id, changes).await?;
+    if updated.status != before.status {
+        app.files.workspace(&own.owned).follow_status();
+    }
+    Ok(Reply(updated))
 }
 
 /// Delete a conversation with its messages, plans, tasks and files
