@@ -117,7 +117,10 @@ fn guess(bytes: &[u8]) -> Option<&'static Encoding> {
 /// nor what starts a colour on a terminal.
 fn is_binary(character: char) -> bool {
     character.is_control()
-        && !matches!(character, '\t' | '\n' | '\r' | '\u{8}' | '\u{b}' | '\u{c}' | '\u{1b}' | '\u{85}')
+        && !matches!(
+            character,
+            '\t' | '\n' | '\r' | '\u{8}' | '\u{b}' | '\u{c}' | '\u{1b}' | '\u{85}'
+        )
 }
 
 impl Serialize for TextEncoding {

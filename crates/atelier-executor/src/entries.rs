@@ -37,7 +37,7 @@ impl Workspace {
     pub fn create_directory(&self, path: &WorkspacePath) -> Result<bool> {
         let shown = path.as_str();
         if self.ignored()?.hides(relative(path), true) {
-            return Err(Error::Permission { path: shown.to_owned() });
+            return Err(Error::Permission { action: "write to", path: shown.to_owned() });
         }
         let mut here = beneath::open(self.handle(), Path::new(""), beneath::DIRECTORY)
             .map_err(|errno| Error::from_os(errno, "open", shown))?;

@@ -3,14 +3,17 @@
 //! Paths in errors are as the caller wrote them, or relative to the workspace. No message reveals
 //! where the root is or what is outside it.
 
-use atelier_core::{FailureCode, NotEncodable};
 use atelier_core::policy::call::CallError;
+use atelier_core::{FailureCode, NotEncodable};
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("Not found: {path}")]
+    #[error("Path {path} does not exist")]
     NotFound { path: String },
+    /// Something other than a file, such as a job or a change.
+    #[error("Not found: {what}")]
+    Unknown { what: String },
     #[error("Not found: the folder of {path}. Set create_dirs to create it.")]
     NoFolder { path: String },
     #[error("Not a file: {path}")]
@@ -21,10 +24,10 @@ pub enum Error {
     Exists { path: String },
     #[error("Directory is not empty: {path}")]
     NotEmpty { path: String },
-    #[error("Permission denied: {path}")]
-    Permission { path: String },
+    #[error("Permission denied to {action} {path}")]
+    Permission { action: &'static str, path: String },
     /// A link, or a race with a link, that would have left the root.
-    #[error("Access denied. {path} leads outside the workspace")]
+    #[error("Path {path} is outside workspace bounds")]
     Outside { path: String },
     #[error("Refusing to write through a link: {path}")]
     Link { path: String },
@@ -98,7 +101,9 @@ impl Error {
     /// The stable code for RFC 9457 problems and tool results.
     pub fn code(&self) -> FailureCode {
         match self {
-            Self::NotFound { .. } | Self::NoFolder { .. } => FailureCode::NotFound,
+            Self::NotFound { .. } | Self::NoFolder { .. } | Self::Unknown { .. } => {
+                FailureCode::NotFound
+            }
             Self::NotAFile { .. } => FailureCode::NotAFile,
             Self::NotADirectory { .. } => FailureCode::NotADirectory,
             Self::Exists { .. } => FailureCode::AlreadyExists,
@@ -140,7 +145,14 @@ impl Error {
             Errno::NOTDIR => Self::NotADirectory { path },
             Errno::EXIST => Self::Exists { path },
             Errno::NOTEMPTY => Self::NotEmpty { path },
-            Errno::ACCESS | Errno::PERM => Self::Permission { path },
+            Errno::ACCESS | Errno::PERM => {
+                let action = match action {
+                    "open" => "read",
+                    "write" => "write to",
+                    other => other,
+                };
+                Self::Permission { action, path }
+            }
             Errno::XDEV if action != "move" => Self::Outside { path },
             Errno::LOOP => Self::LinkLoop { path },
             Errno::ISDIR => Self::NotAFile { path },

@@ -130,9 +130,8 @@ fn unified(path: &str, preview: &Preview, form: Form) -> String {
     let Preview::Write { base_checksum, before, after } = preview else { return String::new() };
     match (base_checksum, before) {
         (Some(checksum), None) => {
-            let mut text = format!(
-                "The file {path} is not text (checksum {checksum}). It would become:\n"
-            );
+            let mut text =
+                format!("The file {path} is not text (checksum {checksum}). It would become:\n");
             added(&mut text, after);
             text
         }

@@ -63,7 +63,10 @@ impl Workspace {
         let Content { bytes, checksum, size } = self.read(path, part)?;
         match TextEncoding::decode(bytes) {
             // A few lines say little about the encoding of their file.
-            found if in_lines && found.as_ref().is_none_or(|found| found.1 != TextEncoding::UTF_8) => {
+            found
+                if in_lines
+                    && found.as_ref().is_none_or(|found| found.1 != TextEncoding::UTF_8) =>
+            {
                 self.lines_of_whole(path, part)
             }
             Some((text, encoding)) => Ok(TextContent { text, encoding, checksum, size }),

@@ -145,7 +145,7 @@ impl Workspace {
             return Err(Error::Protected { path: ".".to_owned(), why: "the workspace itself" });
         };
         if self.ignored()?.hides(asked, is_dir) {
-            return Err(Error::Permission { path: shown.to_owned() });
+            return Err(Error::Permission { action: "write to", path: shown.to_owned() });
         }
         let parent = asked.parent().unwrap_or(Path::new(""));
         let fd =

@@ -32,7 +32,7 @@ fn reading_answers_in_the_seeds_shape() {
     let missing = json_of(&f.call("read_file", json!({ "path": "nope" })));
     assert_eq!(
         missing,
-        json!({ "success": false, "error": "Not found: nope", "code": "not_found" })
+        json!({ "success": false, "error": "Path nope does not exist", "code": "not_found" })
     );
     let both = f.call("read_file", json!({ "path": "notes.txt", "head": 1, "tail": 1 }));
     assert!(!both.success());

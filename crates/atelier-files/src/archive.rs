@@ -1,7 +1,9 @@
 //! Where the content of archived conversations is kept: below a prefix of its own, so that a
 //! lifecycle rule of the bucket can delete it. It has no readable copies there.
 
-use crate::{ConversationWorkspace, Error, Result, content_store::ContentStore, copies::CONCURRENCY};
+use crate::{
+    ConversationWorkspace, Error, Result, content_store::ContentStore, copies::CONCURRENCY,
+};
 use atelier_core::ConversationStatus;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};

@@ -21,7 +21,9 @@ pub enum Error {
     #[error("the object store no longer has the content of {path}")]
     Lost { path: String },
     /// A rule of the object store has deleted the content after its conversation was archived.
-    #[error("the content of {path} has expired: it was deleted after its conversation was archived")]
+    #[error(
+        "the content of {path} has expired: it was deleted after its conversation was archived"
+    )]
     Expired { path: String },
     #[error("another run is working in this conversation's folder; try again when it has ended")]
     Locked,

@@ -248,8 +248,7 @@ impl Files {
         files: Vec<ConversationFile>,
         objects: &[ObjectMeta],
     ) -> Result<usize> {
-        let found: HashSet<&str> =
-            objects.iter().map(|object| object.location.as_ref()).collect();
+        let found: HashSet<&str> = objects.iter().map(|object| object.location.as_ref()).collect();
         let is_there = |file: &ConversationFile| {
             let copy = self.content.copy(conversation.id(), &file.file_path);
             found.contains(Key::from(copy.as_str()).as_ref()) || found.contains(copy.as_str())

@@ -207,7 +207,8 @@ impl ConversationWorkspace {
         // A version whose content is lost cannot be restored.
         let key = self.content_key(&old.checksum, &file.file_path).await?;
         let found = self.files.content.within(self.files.content.objects.head(&key)).await;
-        if found.map_err(|error| self.files.content.lost(error, &key))?.size != old.file_size as u64 {
+        if found.map_err(|error| self.files.content.lost(error, &key))?.size != old.file_size as u64
+        {
             return Err(Error::Damaged { path: file.file_path.to_string() });
         }
         let edit = Edit::Write {

@@ -38,11 +38,7 @@ pub(crate) fn read(
     found.map_err(|error| failure(served, raw, &error))
 }
 
-fn utf8(
-    served: &ServedWorkspace,
-    path: &WorkspacePath,
-    part: Part,
-) -> Result<TextContent, Error> {
+fn utf8(served: &ServedWorkspace, path: &WorkspacePath, part: Part) -> Result<TextContent, Error> {
     let Content { bytes, checksum, size } = served.workspace().read(path, part)?;
     let invalid = |_| Error::InvalidUtf8 { path: path.as_str().to_owned() };
     let text = String::from_utf8(bytes).map_err(invalid)?;

@@ -117,10 +117,9 @@ fn progress_text(url: &str, owned: &Owned, call: &GatedCall) -> String {
 
 fn outcome(call: &GatedCall) -> Outcome {
     match (call.status, &call.result) {
-        (CallStatus::Completed, Some(result)) => Outcome {
-            encoding: result.text_encoding(),
-            ..Outcome::success(text(result))
-        },
+        (CallStatus::Completed, Some(result)) => {
+            Outcome { encoding: result.text_encoding(), ..Outcome::success(text(result)) }
+        }
         (CallStatus::Failed, Some(result)) if result.has_command_output() => {
             Outcome::failure(result.to_json())
         }

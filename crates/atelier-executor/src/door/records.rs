@@ -144,7 +144,7 @@ impl Held<'_> {
             chosen = chosen.split_off(chosen.len().saturating_sub(1));
         }
         if chosen.is_empty() {
-            let path = match wanted {
+            let what = match wanted {
                 UndoOf::Latest { .. } => "a change that can be undone".to_owned(),
                 UndoOf::Call(id) => format!("a change by the call {id} that can be undone"),
                 UndoOf::Task(id) => format!("a change by the task {id} that can be undone"),
@@ -152,7 +152,7 @@ impl Held<'_> {
                     format!("a change in the conversation {id} that can be undone")
                 }
             };
-            return Err(Error::NotFound { path });
+            return Err(Error::Unknown { what });
         }
         // For each path: what it was before the first of the changes, and after the last.
         let mut spans: BTreeMap<&PathBuf, Result<(Entry, Entry), String>> = BTreeMap::new();

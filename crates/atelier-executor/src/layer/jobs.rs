@@ -74,7 +74,7 @@ impl Layer<'_> {
         let known = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric());
         match known && folder.is_dir() {
             true => Ok(folder),
-            false => Err(Error::NotFound { path: format!("the job {id}") }),
+            false => Err(Error::Unknown { what: format!("the job {id}") }),
         }
     }
 

@@ -73,14 +73,14 @@ impl Layer<'_> {
             })
             .collect();
         if meant.is_empty() {
-            let path = match paths {
+            let what = match paths {
                 None => "a change in the layer".to_owned(),
                 Some(paths) => {
                     let names: Vec<&str> = paths.iter().map(WorkspacePath::as_str).collect();
                     format!("a change in the layer at {}", names.join(", "))
                 }
             };
-            return Err(Error::NotFound { path });
+            return Err(Error::Unknown { what });
         }
         if let Some(both) = meant.iter().find(|change| change.conflict) {
             return Err(Error::ChangedInBoth { path: shown(&both.path) });

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use atelier_core::{FailureCode, TextEncoding};
 use atelier_core::gate::ToolOutcome;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::ToolCall;
 use atelier_core::policy::verdict::Verdict;
+use atelier_core::{FailureCode, TextEncoding};
 use serde_json::json;
 
 use super::answer::{self, fields};

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use atelier_core::{FailureCode, TextEncoding};
 use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::{self, ToolCall};
@@ -10,6 +9,7 @@ use atelier_core::policy::sandbox::{unprotected_files, unsandboxed};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::policy::{Access, PathUse};
 use atelier_core::tools::Rating;
+use atelier_core::{FailureCode, TextEncoding};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
@@ -221,14 +221,14 @@ impl Tools<'_> {
             return Judgement::denied(
                 FailureCode::NotFound,
                 "path.ignored",
-                format!("Not found: {shown}"),
+                format!("Path {shown} does not exist"),
             );
         }
         let walked = self.as_the_kernel_walks(call, used);
         let real = match self.resolve(&walked, used.access) {
             Ok(real) => real,
             Err(Errno::XDEV) => {
-                let reason = format!("Access denied. {shown} leads outside the workspace.");
+                let reason = format!("Path {shown} is outside workspace bounds");
                 return Judgement::denied(FailureCode::PathOutsideWorkspace, "path.link", reason);
             }
             Err(Errno::LOOP) => {
@@ -250,7 +250,7 @@ impl Tools<'_> {
             return Judgement::denied(
                 FailureCode::NotFound,
                 "path.ignored",
-                format!("Not found: {shown}"),
+                format!("Path {shown} does not exist"),
             );
         }
         // A pipe or a device would hang or flood whoever reads it.

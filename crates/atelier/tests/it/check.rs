@@ -122,6 +122,14 @@ fn tool_command_prints_its_result() {
     let listed = tool("list_directory", json!({"path": "."}));
     assert_eq!(listed["total_count"], 2, "{listed}");
 
+    // The texts of seed 000.
+    for (path, text) in [
+        ("no.txt", "Path no.txt does not exist"),
+        ("link.txt", "Path link.txt is outside workspace bounds"),
+    ] {
+        assert_eq!(tool("read_file", json!({"path": path}))["error"], text);
+    }
+
     let refused = tool("read_file", json!({"path": "link.txt"}));
     assert_eq!((&refused["success"], &refused["verdict"]), (&json!(false), &json!("DENY")));
     assert!(!refused.to_string().contains("SECRET"));

@@ -28,8 +28,7 @@ fn cp1251(text: &str) -> Vec<u8> {
 }
 
 /// The two encodings with their names, and how to make a file of each.
-const ENCODINGS: [(&str, fn(&str) -> Vec<u8>); 2] =
-    [("windows-1251", cp1251), ("utf-16le", utf16)];
+const ENCODINGS: [(&str, fn(&str) -> Vec<u8>); 2] = [("windows-1251", cp1251), ("utf-16le", utf16)];
 
 /// TL-01.5: `atelier tool`.
 #[rstest]
@@ -140,12 +139,14 @@ async fn conversation_files_keep_their_encoding(#[values(Sqlite, Postgres)] back
     for (name, bytes) in ENCODINGS {
         let file = format!("{name}.txt");
         let uploaded = ann.upload(&workspace, &file, bytes(RUSSIAN)).await.expect(201);
-        let path = format!("{workspace}/files/{}", uploaded["files"][0]["file_id"].as_str().unwrap());
+        let path =
+            format!("{workspace}/files/{}", uploaded["files"][0]["file_id"].as_str().unwrap());
         let read = on_mount(&ann, &mount, "read_file", json!({"path": file, "tail": 1})).await;
         assert_eq!(read["content"][0]["text"], "Проверьте путь\n", "{read}");
         assert_eq!(read["_meta"]["atelier/encoding"], name, "{read}");
         let edits = json!([{"old_text": "путь", "new_text": "права"}]);
-        let edited = on_mount(&ann, &mount, "edit_file", json!({"path": file, "edits": edits})).await;
+        let edited =
+            on_mount(&ann, &mount, "edit_file", json!({"path": file, "edits": edits})).await;
         assert_eq!(edited["isError"], false, "{edited}");
         let mended = RUSSIAN.replace("путь", "права");
         assert_eq!(ann.download(&path).await.2.unwrap(), bytes(&mended));

@@ -393,6 +393,61 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
     assert_eq!(info["files"].as_array().unwrap().len(), files.len());
 }
 
+/// FS-03 FS-05 FS-18: a host works in the folder with tools of its own between `begin_run` and
+/// `end_run`. What somebody changed there before becomes a version, or a copy beside a newer one.
+#[rstest]
+#[tokio::test]
+async fn hosts_begin_and_end_runs(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let workspace = ann.workspace().await;
+    let mount = mount_of(&workspace);
+    let host = server.program("ann", "agent", &project_of(&ann, &workspace).await);
+    let call = async |tool: &str, arguments: Value| {
+        let (said, error) = call(&host, &mount, tool, arguments).await;
+        let answer: Value = serde_json::from_str(&said).unwrap_or_else(|_| json!(said));
+        (answer, error)
+    };
+    for name in ["a.txt", "both.txt"] {
+        ann.upload(&workspace, name, "one").await.expect(201);
+    }
+    ann.post(&format!("{workspace}/sync"), json!({})).await.expect(200);
+    let folder = server.data().join("workspaces").join(workspace.rsplit('/').next().unwrap());
+    std::fs::write(folder.join("outside.txt"), "made outside a run").unwrap();
+    std::fs::write(folder.join("both.txt"), "changed outside a run").unwrap();
+    ann.upload(&workspace, "both.txt", "uploaded").await.expect(201);
+
+    let (run, error) = call("begin_run", json!({"lease_seconds": 60})).await;
+    assert!(!error, "{run}");
+    assert_eq!(run["workspace_path"], json!(folder));
+    assert_eq!(std::fs::read_to_string(folder.join("both.txt")).unwrap(), "uploaded");
+    std::fs::write(folder.join("a.txt"), "two").unwrap();
+    std::fs::write(folder.join("made.txt"), "made").unwrap();
+    let end = json!({"run_id": run["run_id"]});
+    let (report, error) = call("end_run", end.clone()).await;
+    assert!(!error, "{report}");
+    assert_eq!(
+        json!([report["created"], report["modified"], report["deleted"]]),
+        json!([["made.txt"], ["a.txt"], []])
+    );
+    let (again, error) = call("end_run", end).await;
+    assert!(error && again.as_str().is_some_and(|said| said.contains("no such run")), "{again}");
+    let files = ann.get(&workspace).await.expect(200)["files"].clone();
+    let shown = |file: &Value| json!([file["file_path"], file["version"], file["source"]]);
+    assert_eq!(
+        files.as_array().unwrap().iter().map(shown).collect::<Vec<_>>(),
+        [
+            json!(["a.txt", 2, "ai_modified"]),
+            json!(["both.agent-copy.txt", 1, "ai_created"]),
+            json!(["both.txt", 2, "user_upload"]),
+            json!(["made.txt", 1, "ai_created"]),
+            json!(["outside.txt", 1, "ai_created"]),
+        ]
+    );
+    let (refused, error) = call("begin_run", json!({"seconds": 1})).await;
+    assert!(error, "{refused}");
+}
+
 const ATTACKS: &str = include_str!("../../../atelier-core/tests/data/path_attacks.json");
 
 /// MC-07: every attack of the corpus that is one by its text alone is refused.

@@ -2,11 +2,17 @@
 
 use super::{Desk, Objects::Disk};
 use atelier_testkit::Backend::Sqlite;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 impl Desk {
     /// Standard output of the command, or standard error if it failed.
     fn cli(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = self.cli_output(arguments);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    fn cli_output(&self, arguments: &[&str]) -> std::process::Output {
         let fixed = ["--server", &self.server.url, "--token", &self.ann.token];
         let (action, rest) = arguments.split_first().unwrap();
         let conversation = ["--conversation", self.conversation()];
@@ -17,9 +23,14 @@ impl Desk {
             .chain(conversation)
             .chain(rest.iter().copied())
             .collect();
-        let output = self.server.command(&all);
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+        self.server.command(&all)
+    }
+
+    /// The path, version and source of each file.
+    async fn versions(&self) -> Vec<Value> {
+        let files = self.info().await["files"].clone();
+        let shown = |file: &Value| json!([file["file_path"], file["version"], file["source"]]);
+        files.as_array().unwrap().iter().map(shown).collect()
     }
 }
 
@@ -73,4 +84,48 @@ async fn files_can_be_managed_from_the_command_line() {
     assert!(gone.contains("has no file in/notes.txt"), "{gone}");
     let refused = desk.cli(&["put", small, "--to", "../x"]).unwrap_err();
     assert!(refused.contains("PathTraversalError"), "{refused}");
+}
+
+/// FS-03 FS-05 FS-18: a command works in the folder with tools of its own. What it changes becomes
+/// versions, even if it fails, and so does what somebody changed in the folder before.
+#[tokio::test(flavor = "multi_thread")]
+async fn command_works_in_the_folder_of_a_conversation() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    for name in ["a.txt", "both.txt", "gone.txt"] {
+        desk.upload(name, "one").await;
+    }
+    desk.cli(&["sync"]).unwrap();
+    std::fs::write(desk.folder().join("outside.txt"), "made outside a run").unwrap();
+    std::fs::write(desk.folder().join("both.txt"), "changed outside a run").unwrap();
+    desk.upload("both.txt", "uploaded").await;
+    let script = "cat a.txt both.txt; printf two > a.txt; mkdir new; printf made > new/b.txt; \
+        rm gone.txt";
+    let said = desk.cli(&["run", "--", "sh", "-c", script]).unwrap();
+    let (printed, report) = said.split_at(said.find('{').unwrap());
+    assert_eq!(printed, "oneuploaded");
+    let report: Value = serde_json::from_str(report).unwrap();
+    assert_eq!(
+        json!([report["created"], report["modified"], report["deleted"]]),
+        json!([["new/b.txt"], ["a.txt"], ["gone.txt"]])
+    );
+    let files = [
+        json!(["a.txt", 2, "ai_modified"]),
+        json!(["both.agent-copy.txt", 1, "ai_created"]),
+        json!(["both.txt", 2, "user_upload"]),
+        json!(["new/b.txt", 1, "ai_created"]),
+        json!(["outside.txt", 1, "ai_created"]),
+    ];
+    assert_eq!(desk.versions().await, files);
+    let get = |path: &str| desk.cli(&["get", path, "-o", "-"]).unwrap();
+    assert_eq!(get("both.agent-copy.txt"), "changed outside a run");
+
+    let failed = desk.cli_output(&["run", "--", "sh", "-c", "printf three > a.txt; exit 3"]);
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+    assert_eq!(
+        (get("a.txt").as_str(), &desk.versions().await[0]),
+        ("three", &json!(["a.txt", 3, "ai_modified"]))
+    );
+    let absent = desk.cli(&["run", "--", "no-such-program"]).unwrap_err();
+    assert!(absent.contains("cannot run no-such-program"), "{absent}");
+    desk.cli(&["run", "--", "true"]).unwrap();
 }

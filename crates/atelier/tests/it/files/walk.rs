@@ -7,7 +7,7 @@ use super::{
 use crate::build;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    Bucket, file,
+    Bucket, eventually, file,
 };
 use reqwest::multipart::Form;
 use rstest::rstest;
@@ -232,6 +232,31 @@ async fn object_store_and_cache_hold_a_readable_copy(#[values(Disk, S3)] objects
     assert_eq!(copies().await, both("two"));
     assert_eq!(desk.ann.delete(&desk.file(&uploaded)).await.status, 204);
     assert_eq!(copies().await, (None, None));
+}
+
+/// FS-16 FS-20: content of an archived conversation that a rule of the object store deleted is
+/// reported as expired.
+#[rstest]
+#[tokio::test]
+async fn content_of_archived_conversations_may_expire(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let desk = Desk::new(backend, Disk).await;
+    let file = desk.upload("a.txt", "short-lived").await;
+    desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
+    let objects = desk.server.data().join("objects/workspaces");
+    let archived = objects.join(format!("archived/{}.blobs", desk.conversation()));
+    eventually("the content has moved, and its copy is gone", async || {
+        let copy = objects.join(desk.conversation()).join("a.txt");
+        (archived.is_dir() && !copy.exists()).then_some(())
+    })
+    .await;
+    assert_eq!(desk.get(&file).await, b"short-lived");
+    for content in std::fs::read_dir(&archived).unwrap() {
+        std::fs::remove_file(content.unwrap().path()).unwrap();
+    }
+    assert_eq!(desk.ann.get(&desk.file(&file)).await.problem(), (410, "content_expired"));
+    assert_eq!(desk.info().await["file_count"], 1, "the file is still listed");
 }
 
 /// FS-15 FS-16
