@@ -68,6 +68,9 @@ impl CanonicalForm {
             }
             (_, Arg::Glob(glob)) => self.text(glob.as_str()),
             (_, Arg::Number(number)) => self.number(Some(*number)),
+            (_, Arg::Flag(flag)) if param.presence == Presence::Optional => {
+                self.flag(true).flag(*flag)
+            }
             (_, Arg::Flag(flag)) => self.flag(*flag),
             (_, Arg::Choice(at)) => self.number(Some(*at as u64)),
             (_, Arg::Edits(edits)) => {

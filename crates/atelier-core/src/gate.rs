@@ -394,7 +394,7 @@ impl GatedCall {
 
     /// The definition of the tool; `None` if there is no such tool.
     pub fn tool(&self) -> Option<&'static ToolDef> {
-        ToolTable::builtin().get(&self.tool_name).filter(|tool| tool.gated)
+        ToolTable::builtin().get(&self.tool_name).filter(|tool| tool.is_gated())
     }
 }
 

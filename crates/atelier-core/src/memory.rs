@@ -20,7 +20,15 @@ impl InteractionType {
     pub const ALL: [Self; 4] =
         [Self::TaskExecution, Self::ToolCall, Self::UserMessage, Self::AgentResponse];
 
-    pub fn as_str(self) -> &'static str {
+    /// The names of all types.
+    pub const NAMES: [&str; 4] = [
+        Self::TaskExecution.as_str(),
+        Self::ToolCall.as_str(),
+        Self::UserMessage.as_str(),
+        Self::AgentResponse.as_str(),
+    ];
+
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::TaskExecution => "task_execution",
             Self::ToolCall => "tool_call",
@@ -34,7 +42,7 @@ impl std::str::FromStr for InteractionType {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            let known = Self::ALL.map(Self::as_str).join(", ");
+            let known = Self::NAMES.join(", ");
             Invalid::new("interaction_type", format!("must be one of {known}"))
         })
     }

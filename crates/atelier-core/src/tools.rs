@@ -12,6 +12,7 @@ pub mod layered;
 mod param;
 pub(crate) mod parse;
 mod schema;
+pub mod ungated;
 
 pub use card::{CardRow, fill, quoted};
 pub use info::ToolInfo;
@@ -41,11 +42,25 @@ pub struct ToolDef {
     pub card: &'static [CardRow],
     /// A call in one line, such as `{source} → {destination}`.
     pub summary: &'static str,
-    /// Whether agents and projects' MCP hosts may call the tool, through the gate.
-    pub gated: bool,
-    /// The form of the tool in `atelier mcp` and in conversations' MCP mounts, if it is offered
-    /// there.
+    pub offered: Offered,
+    /// The form of the tool in `atelier mcp` and in conversations' MCP mounts, if it is one of the
+    /// tools of a workspace there.
     pub mcp: Option<McpForm>,
+}
+
+/// Who may call a tool. [`ToolDef::mcp`] says whether hosts of a workspace may, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// Agents and projects' MCP hosts, whose calls go through the gate.
+    ThroughGate,
+    /// Only MCP hosts of a workspace.
+    OverMcpOnly,
+    /// Agents with a memory, wherever they work.
+    WithMemory,
+    /// Agents and MCP hosts that use the files of a conversation.
+    WithOwnFiles,
+    /// Only MCP hosts that use the files of a conversation.
+    ToHostsOfOwnFiles,
 }
 
 /// What a tool does to the workspace.
@@ -65,6 +80,8 @@ pub enum Effect {
     ChangesLayer,
     /// Puts changes of a layer into the workspace, or takes them back.
     Lands,
+    /// Nothing: the tool acts on something beside the workspace, such as an agent's memory.
+    ActsBeside,
 }
 
 /// How a call is rated before the rules about files are looked at.
@@ -143,9 +160,14 @@ impl ToolDef {
         self.params.iter().any(|param| param.kind == Kind::Checksum)
     }
 
+    /// Whether calls of the tool go through the gate.
+    pub fn is_gated(&self) -> bool {
+        self.offered == Offered::ThroughGate
+    }
+
     pub(crate) fn is_offered(&self, surface: Surface) -> bool {
         match surface {
-            Surface::Gate => self.gated,
+            Surface::Gate => self.is_gated(),
             Surface::Mcp => self.mcp.is_some(),
         }
     }
@@ -178,7 +200,21 @@ impl ToolTable {
 
     /// The tools that go through the gate.
     pub fn gated(&self) -> impl Iterator<Item = &'static ToolDef> {
-        self.0.iter().copied().filter(|tool| tool.gated)
+        self.offered(Offered::ThroughGate)
+    }
+
+    /// The tools that are offered in this way.
+    pub fn offered(&self, offered: Offered) -> impl Iterator<Item = &'static ToolDef> {
+        self.0.iter().copied().filter(move |tool| tool.offered == offered)
+    }
+
+    /// The tools that an agent can have. Where it works decides which of them it gets.
+    pub fn of_agents(&self) -> impl Iterator<Item = &'static ToolDef> {
+        let of_agents = |tool: &&ToolDef| match tool.offered {
+            Offered::ThroughGate | Offered::WithMemory | Offered::WithOwnFiles => true,
+            Offered::OverMcpOnly | Offered::ToHostsOfOwnFiles => false,
+        };
+        self.0.iter().copied().filter(of_agents)
     }
 
     /// The tools of a workspace that is served over MCP, with their forms there.

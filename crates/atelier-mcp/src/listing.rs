@@ -31,12 +31,20 @@ pub(crate) fn gated_tools(tools: &ToolTable, limits: &Limits) -> Vec<Tool> {
     listed.collect()
 }
 
+/// A tool that acts beside the workspace of its mount.
+pub(crate) fn ungated_tool(tool: &ToolDef) -> Tool {
+    let schema = tool.schema(Surface::Mcp, "the workspace", &Limits::default());
+    annotated(Tool::new(tool.name, tool.description, Arc::new(schema)), tool)
+}
+
 fn annotated(mut listed: Tool, tool: &ToolDef) -> Tool {
     listed.title = Some(tool.title.to_owned());
     listed.annotations = Some(
         ToolAnnotations::with_title(tool.title)
             .read_only(tool.only_reads())
-            .destructive(!tool.only_reads() && tool.effect != Effect::Adds)
+            .destructive(
+                !tool.only_reads() && !matches!(tool.effect, Effect::Adds | Effect::ActsBeside),
+            )
             .idempotent(tool.only_reads() || matches!(tool.effect, Effect::Adds | Effect::Replaces))
             .open_world(tool.runs_commands()),
     );

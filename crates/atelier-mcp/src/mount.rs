@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use atelier_core::TextEncoding;
 use atelier_core::policy::Policy;
+use atelier_core::tools::ToolDef;
 use axum::extract::Request;
 use axum::response::Response;
 use rmcp::model::{
@@ -127,19 +128,11 @@ impl MountInfo {
 }
 
 impl MountInfo {
-    /// Adds a tool that only this mount has. `schema` is the JSON schema of its parameters.
+    /// Adds tools that only this mount has.
     #[must_use]
-    pub fn with_tool(
-        mut self,
-        name: &'static str,
-        description: &'static str,
-        schema: Value,
-    ) -> Self {
-        if let Value::Object(schema) = schema {
-            let tool = Tool::new(name, description, Arc::new(schema));
-            self.tools = self.tools.iter().cloned().chain([tool]).collect();
-        }
-        self
+    pub fn with_tools(self, tools: impl Iterator<Item = &'static ToolDef>) -> Self {
+        let added = tools.map(|tool| listing::ungated_tool(tool));
+        Self { tools: self.tools.iter().cloned().chain(added).collect(), ..self }
     }
 }
 

@@ -12,7 +12,7 @@ use atelier_core::path::Roots;
 use atelier_core::policy::verdict::Verdict;
 use atelier_core::policy::{Access, Policy};
 use atelier_core::tools::{
-    CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, ToolDef, ToolTable,
+    CardRow, Effect, Kind, McpForm, Offered, Output, OutputKind, Param, Rating, ToolDef, ToolTable,
 };
 use atelier_executor::{
     Approval, Cancel, Error, Functions, Options, Origin, Part, Run, Tools, Workspace,
@@ -36,7 +36,7 @@ static COUNT_LINES: ToolDef = ToolDef {
     has_preview: false,
     card: &[CardRow::new("path", "{path}")],
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Count the lines of a text file.",

@@ -15,7 +15,7 @@ use atelier_executor::{Approval, Cancel, Functions, Options, Origin, Tools, Work
 use atelier_files::{ConversationWorkspace, Error, Files, Run};
 use atelier_store::OwnedConversation;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -60,23 +60,6 @@ struct Touched {
 struct Present {
     paths: Vec<String>,
     description: Option<String>,
-}
-
-/// Presents files of a conversation to the user: the tool's name, description and parameters.
-pub const PRESENT_FILES: &str = "present_files";
-pub const PRESENT_FILES_DESCRIPTION: &str =
-    "Show files of this conversation to the user, who can then download them.";
-
-pub fn present_files_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "paths": {"type": "array", "minItems": 1, "items": {"type": "string"}},
-            "description": {"type": "string"},
-        },
-        "required": ["paths"],
-        "additionalProperties": false,
-    })
 }
 
 impl OwnFiles {

@@ -14,13 +14,10 @@ use atelier_core::{
     gate::{AskedBy, NewCall, ToolOutcome},
     path::Roots,
     policy::{Policy, call::ToolCall},
-    tools::{Surface, ToolTable},
+    tools::{Offered, Surface, ToolTable, ungated},
 };
 use atelier_mcp::{Call, Mount, MountInfo, Outcome, Progress, RunTool, Settings, run_single_call};
-use atelier_runtime::{
-    Error, OwnFiles, OwnFolder, PRESENT_FILES, PRESENT_FILES_DESCRIPTION, only_reads,
-    present_files_schema,
-};
+use atelier_runtime::{Error, OwnFiles, OwnFolder, only_reads};
 use atelier_server::{ConversationHost, McpHandler};
 use atelier_store::{OwnedConversation, Store};
 use serde::Deserialize;
@@ -54,14 +51,10 @@ impl Conversations {
     }
 
     fn mount(self: &Arc<Self>, host: ConversationHost) -> Mount {
-        let info = MountInfo::workspace(&self.settings(None), INSTRUCTIONS).with_tool(
-            PRESENT_FILES,
-            PRESENT_FILES_DESCRIPTION,
-            present_files_schema(),
-        );
-        let info = info
-            .with_tool(BEGIN_RUN, BEGIN_RUN_DESCRIPTION, run_schema("lease_seconds", "integer"))
-            .with_tool(END_RUN, END_RUN_DESCRIPTION, run_schema("run_id", "string"));
+        let table = ToolTable::builtin();
+        let beside = [Offered::WithOwnFiles, Offered::ToHostsOfOwnFiles];
+        let info = MountInfo::workspace(&self.settings(None), INSTRUCTIONS)
+            .with_tools(beside.into_iter().flat_map(|offered| table.offered(offered)));
         let (conversations, host) = (self.clone(), Arc::new(host));
         let run: RunTool =
             Arc::new(move |call| Box::pin(conversations.clone().run(host.clone(), call)));
@@ -246,26 +239,11 @@ impl Conversations {
     }
 }
 
-const BEGIN_RUN: &str = "begin_run";
-const BEGIN_RUN_DESCRIPTION: &str = "For programs on the server's machine: bring the newest \
-    versions of all files into a local folder (workspace_path), to work on them there with your \
-    own tools. Call end_run afterwards. Nobody else can change the folder meanwhile.";
-const END_RUN: &str = "end_run";
-const END_RUN_DESCRIPTION: &str = "End a run: what changed in the folder becomes new versions of \
-    the files.";
+const PRESENT_FILES: &str = ungated::PRESENT_FILES.name;
+const BEGIN_RUN: &str = ungated::BEGIN_RUN.name;
+const END_RUN: &str = ungated::END_RUN.name;
 /// How long a run waits for another one.
 const RUN_WAIT: Duration = Duration::from_secs(30);
-
-/// The parameters of a tool that takes one value. Only the id of a run is required.
-fn run_schema(name: &str, kind: &str) -> Value {
-    let required: &[&str] = if kind == "string" { &[name] } else { &[] };
-    json!({
-        "type": "object",
-        "properties": {name: {"type": kind}},
-        "required": required,
-        "additionalProperties": false,
-    })
-}
 
 /// The parameters of `begin_run`.
 #[derive(Deserialize)]
@@ -318,7 +296,7 @@ fn run_in(
 
 /// The parameters of a call as the gate takes them, if a person has to be asked about it.
 fn asked_about(policy: &Policy, tool: &str, arguments: &Map<String, Value>) -> Option<Value> {
-    let gated = ToolTable::builtin().get(tool).filter(|tool| tool.gated)?;
+    let gated = ToolTable::builtin().get(tool).filter(|tool| tool.is_gated())?;
     let roots = Roots::announced("/workspace");
     let (arguments, limits) = (Value::Object(arguments.clone()), policy.limits());
     let table = policy.tools();

@@ -85,11 +85,8 @@ export function summary(call: Asked): string {
   return tool.summary.replace(/\{(\w+)\}/g, (_, name: string) => value(name)).trim();
 }
 
-/** Tools of agents that act on the conversation and its memory, not on a workspace. */
-const CONVERSATION_TOOLS = ["present_files", "search_context", "add_context"];
-
 /** Names of the tools that agents can be given. */
-export const TOOLS = [...BY_NAME.keys(), ...CONVERSATION_TOOLS];
+export const TOOLS = [...BY_NAME.keys()];
 
 /** A tool's title, such as "Write file". Newer servers may have tools that this page has no title for. */
 export function toolName(name: string): string {

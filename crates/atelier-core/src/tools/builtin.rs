@@ -1,12 +1,14 @@
 //! The definitions of the tools that come with Atelier, in the order in which they are offered.
 
 use super::{
-    CardRow, Effect, Kind, McpForm, Output, OutputKind, Param, Rating, TextLimit, ToolDef, layered,
+    CardRow, Effect, Kind, McpForm, Offered, Output, OutputKind, Param, Rating, TextLimit, ToolDef,
+    layered,
     param::{Choice, TimeLimit},
+    ungated,
 };
 use crate::policy::{Access, verdict::Verdict};
 
-pub static ALL: [&ToolDef; 23] = [
+pub static ALL: [&ToolDef; 28] = [
     &READ_FILE,
     &WRITE_FILE,
     &LIST_DIRECTORY,
@@ -30,6 +32,11 @@ pub static ALL: [&ToolDef; 23] = [
     &layered::JOBS,
     &layered::JOB_OUTPUT,
     &layered::JOB_STOP,
+    &ungated::SEARCH_CONTEXT,
+    &ungated::ADD_CONTEXT,
+    &ungated::PRESENT_FILES,
+    &ungated::BEGIN_RUN,
+    &ungated::END_RUN,
 ];
 
 const NUMBER: Kind = Kind::Number { most: u64::MAX };
@@ -60,7 +67,7 @@ pub static READ_FILE: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Read complete file contents from workspace. Text files (UTF-8) only.",
@@ -99,7 +106,7 @@ pub static WRITE_FILE: ToolDef = ToolDef {
     has_preview: true,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Create new file or completely overwrite existing file in workspace. This \
@@ -132,7 +139,7 @@ pub static LIST_DIRECTORY: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "List directory contents with [FILE] and [DIR] indicators.",
@@ -156,7 +163,7 @@ pub static CREATE_DIRECTORY: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Create new directory in workspace, with parent directories as needed. \
@@ -181,7 +188,7 @@ pub static GET_FILE_INFO: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Get detailed file or directory metadata: type, size, permissions, owner, \
@@ -227,7 +234,7 @@ pub static SEARCH_FILES: ToolDef = ToolDef {
     has_preview: false,
     card: &[CardRow::new("pattern", "{pattern}"), CardRow::new("path", "{path}")],
     summary: "{pattern} · {path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: false,
         description: "Recursively search for files and directories matching a glob pattern: * \
@@ -259,7 +266,7 @@ pub static EDIT_FILE: ToolDef = ToolDef {
     has_preview: true,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: true,
         description: "Replace exact pieces of text in a file. All edits are made, or none.",
@@ -282,7 +289,7 @@ pub static APPEND_FILE: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: false,
+    offered: Offered::OverMcpOnly,
     mcp: Some(McpForm {
         extra: true,
         description: "Add text to the end of a file, which is created if it does not exist.",
@@ -305,7 +312,7 @@ pub static MOVE_FILE: ToolDef = ToolDef {
     has_preview: true,
     card: &[CardRow::new("from", "{source}"), CardRow::new("to", "{destination}")],
     summary: "{source} → {destination}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: true,
         description: "Move or rename a file or directory. An existing destination is never \
@@ -330,7 +337,7 @@ pub static DELETE_FILE: ToolDef = ToolDef {
     has_preview: true,
     card: PATH,
     summary: "{path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: true,
         description: "Delete a file, a link or an empty directory; with recursive a whole \
@@ -351,7 +358,7 @@ pub static READ_MULTIPLE_FILES: ToolDef = ToolDef {
     has_preview: false,
     card: &[CardRow::new("paths", "{paths}")],
     summary: "{paths}",
-    gated: false,
+    offered: Offered::OverMcpOnly,
     mcp: Some(McpForm {
         extra: true,
         description: "Read several text files at once. A file that cannot be read does not affect \
@@ -393,7 +400,7 @@ pub static GREP: ToolDef = ToolDef {
     has_preview: false,
     card: &[CardRow::new("pattern", "{pattern}"), CardRow::new("path", "{path}")],
     summary: "{pattern} · {path}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: Some(McpForm {
         extra: true,
         description: "Search file contents by regular expression and list matching lines as \
@@ -418,7 +425,7 @@ pub static DIRECTORY_TREE: ToolDef = ToolDef {
     has_preview: false,
     card: PATH,
     summary: "{path}",
-    gated: false,
+    offered: Offered::OverMcpOnly,
     mcp: Some(McpForm {
         extra: true,
         description: "Show a directory and everything below it as an indented tree. Hidden names \
@@ -452,6 +459,6 @@ pub static EXECUTE_COMMAND: ToolDef = ToolDef {
     has_preview: false,
     card: &[CardRow::new("command", "{command} {args}"), CardRow::new("folder", "{cwd}")],
     summary: "{command} {args}",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: None,
 };

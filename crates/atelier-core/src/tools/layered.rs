@@ -1,7 +1,7 @@
 //! The definitions of the tools that work in a layer: a copy-on-write view of the workspace in
 //! which commands run before their changes are landed.
 
-use super::{CardRow, Effect, Kind, Param, Rating, TextLimit, TimeLimit, ToolDef};
+use super::{CardRow, Effect, Kind, Offered, Param, Rating, TextLimit, TimeLimit, ToolDef};
 use crate::policy::verdict::Verdict;
 
 /// The base of the definitions here: a tool of agents and projects' MCP hosts. The server of a
@@ -17,7 +17,7 @@ const LAYERED: ToolDef = ToolDef {
     has_preview: false,
     card: &[],
     summary: "",
-    gated: true,
+    offered: Offered::ThroughGate,
     mcp: None,
 };
 

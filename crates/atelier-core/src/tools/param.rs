@@ -45,6 +45,8 @@ pub enum Kind {
     Edits,
     /// A list of texts.
     Words,
+    /// A list of these names.
+    Names(&'static [&'static str]),
     /// A list of host names. They are kept in lower case, in order and once each.
     Hosts,
     /// A list of paths in the workspace. What is done with them depends on the layer.

@@ -188,6 +188,13 @@ impl Parser<'_> {
                 check_words(&words, limits)?;
                 Arg::Words(words)
             }
+            (Kind::Names(names), Value::Array(list)) => {
+                let words = texts(list)?;
+                if words.iter().any(|word| !names.contains(&word.as_str())) {
+                    return Err(Fault::Shape(format!("a list of {}", names.join(", "))));
+                }
+                Arg::Words(words)
+            }
             (Kind::Hosts, Value::Array(list)) => {
                 Arg::Words(host_names(&texts(list)?).map_err(CallError::Params)?)
             }
@@ -200,7 +207,7 @@ impl Parser<'_> {
                 let paths = words.iter().map(|raw| WorkspacePath::parse(raw, roots));
                 Arg::Paths(paths.collect::<Result<_, _>>().map_err(CallError::from)?)
             }
-            (Kind::Edits | Kind::Words | Kind::Hosts | Kind::Paths, _) => {
+            (Kind::Edits | Kind::Words | Kind::Names(_) | Kind::Hosts | Kind::Paths, _) => {
                 return Err(Fault::Shape("a list".into()));
             }
             _ => return Err(Fault::Shape("a string".into())),
@@ -280,7 +287,7 @@ fn default(kind: Kind) -> Arg {
         Kind::Number { .. } => Arg::Number(0),
         Kind::Flag => Arg::Flag(false),
         Kind::Choice(_) => Arg::Choice(0),
-        Kind::Words | Kind::Hosts => Arg::Words(Vec::new()),
+        Kind::Words | Kind::Names(_) | Kind::Hosts => Arg::Words(Vec::new()),
         Kind::Text(_)
         | Kind::Glob(_)
         | Kind::Timeout(_)

@@ -1,6 +1,6 @@
 //! JSON Schemas of parameters and of structured results.
 
-use super::{Kind, McpForm, Param, Surface, ToolDef, parse::EDIT};
+use super::{Kind, McpForm, Param, Presence, Surface, ToolDef, parse::EDIT};
 use crate::policy::limits::Limits;
 use serde_json::{Map, Value, json};
 
@@ -89,6 +89,7 @@ fn property(param: &Param, surface: Surface, root: &str, limits: &Limits) -> Val
         Kind::Timeout(time) => {
             json!({ "type": "integer", "minimum": 1, "maximum": time.most(limits) })
         }
+        Kind::Flag if param.presence == Presence::Optional => json!({ "type": "boolean" }),
         Kind::Flag => json!({ "type": "boolean", "default": false }),
         Kind::Choice(choices) => {
             let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
@@ -100,6 +101,9 @@ fn property(param: &Param, surface: Surface, root: &str, limits: &Limits) -> Val
         }
         Kind::Words if param.is_required(surface) => {
             json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 })
+        }
+        Kind::Names(names) => {
+            json!({ "type": "array", "items": { "type": "string", "enum": names } })
         }
         Kind::Words | Kind::Hosts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Paths => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),

@@ -16,7 +16,11 @@ fn definitions_are_consistent() {
     let mut names = HashSet::new();
     for tool in builtin::ALL {
         assert!(names.insert(tool.name), "{} is defined twice", tool.name);
-        assert!(tool.gated || tool.mcp.is_some(), "{} is offered nowhere", tool.name);
+        assert!(
+            tool.offered != Offered::OverMcpOnly || tool.mcp.is_some(),
+            "{} is offered nowhere",
+            tool.name
+        );
         let mut params = HashSet::new();
         for name in tool
             .params
@@ -34,8 +38,9 @@ fn definitions_are_consistent() {
                 );
             }
         }
-        // What only changes the layer needs no question either.
-        let is_harmless = tool.only_reads() || tool.effect == Effect::ChangesLayer;
+        // What leaves the workspace as it is needs no question either.
+        let is_harmless =
+            tool.only_reads() || matches!(tool.effect, Effect::ChangesLayer | Effect::ActsBeside);
         assert_eq!(
             is_harmless,
             tool.rating == Rating::Always(Verdict::Low) || tool.rating == Rating::Shell,
@@ -74,6 +79,7 @@ fn tools_are_listed_with_schema_risk_and_card() {
     assert_eq!(of("execute_command").parameters["properties"]["timeout"]["maximum"], 60);
     assert_eq!(of("edit_file").parameters["required"], json!(["path", "edits"]));
     assert!(available.iter().all(|tool| tool.name != "append_file"), "MCP alone has it");
+    assert!(available.iter().all(|tool| tool.name != "add_context"), "nobody is asked about it");
     assert_eq!(of("delete_file").parameters["properties"]["recursive"], Value::Null);
 }
 

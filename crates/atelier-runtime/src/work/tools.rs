@@ -1,57 +1,72 @@
 //! The tools that an agent may call, as its model sees them.
 
-use crate::own_files::{PRESENT_FILES, PRESENT_FILES_DESCRIPTION, present_files_schema};
 use atelier_core::{
-    AgentConfig, InteractionType, Invalid, WorkspaceKind, nearest::suggestion,
-    policy::limits::Limits, tools::ToolTable,
+    AgentConfig, Invalid, WorkspaceKind,
+    nearest::suggestion,
+    policy::limits::Limits,
+    tools::{Offered, Surface, ToolDef, ToolTable, ungated},
 };
 use atelier_model::ToolSchema;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::{Arc, LazyLock};
 
-pub(super) const SEARCH_CONTEXT: &str = "search_context";
-pub(super) const ADD_CONTEXT: &str = "add_context";
+pub(super) const SEARCH_CONTEXT: &str = ungated::SEARCH_CONTEXT.name;
+pub(super) const ADD_CONTEXT: &str = ungated::ADD_CONTEXT.name;
 /// Presents files of a conversation to the user.
-pub(super) const PRESENT: &str = PRESENT_FILES;
+pub(super) const PRESENT: &str = ungated::PRESENT_FILES.name;
 /// The argument that says in which of two workspaces a file tool acts.
 pub(super) const WORKSPACE: &str = "workspace";
 
 /// Tools on the user's machine. Built once, because every step sends them to the model.
-static ON_MACHINE: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    let gated = ToolTable::builtin().available(&Limits::default()).into_iter();
-    let gated = gated.map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
-    gated.chain(about_memory()).collect()
-});
+static ON_MACHINE: LazyLock<Arc<[ToolSchema]>> =
+    LazyLock::new(|| gated().map(schema).chain(on_memory().map(schema)).collect());
 
 /// Tools on the user's machine that can also act on the conversation's files.
 static ON_MACHINE_AND_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    let with_workspace = |tool: &ToolSchema| {
-        if is_on_machine_only(&tool.name) || is_about_memory(&tool.name) {
-            return tool.clone();
-        }
-        let mut parameters = tool.parameters().clone();
-        parameters["properties"][WORKSPACE] = json!({
-            "enum": ["client", "conversation"],
-            "default": "client",
-            "description": "The user's machine, or the files of this conversation",
-        });
-        ToolSchema::new(&tool.name, tool.description(), parameters)
+    let in_either = |tool| match is_on_machine_only(tool) {
+        true => schema(tool),
+        false => with_workspace(&schema(tool)),
     };
-    ON_MACHINE.iter().map(with_workspace).chain([present()]).collect()
+    let others = on_memory().chain(on_own_files());
+    gated().map(in_either).chain(others.map(schema)).collect()
 });
 
 /// Tools on the conversation's files, which cannot run commands.
 static ON_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    ON_MACHINE
-        .iter()
-        .filter(|tool| !is_on_machine_only(&tool.name))
-        .cloned()
-        .chain([present()])
-        .collect()
+    let on_files = gated().filter(|tool| !is_on_machine_only(tool));
+    on_files.chain(on_memory()).chain(on_own_files()).map(schema).collect()
 });
 
 /// Tools of an agent without any workspace.
-static ON_MEMORY: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| about_memory().into());
+static ON_MEMORY: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| on_memory().map(schema).collect());
+
+fn gated() -> impl Iterator<Item = &'static ToolDef> {
+    ToolTable::builtin().gated()
+}
+
+fn on_memory() -> impl Iterator<Item = &'static ToolDef> {
+    ToolTable::builtin().offered(Offered::WithMemory)
+}
+
+fn on_own_files() -> impl Iterator<Item = &'static ToolDef> {
+    ToolTable::builtin().offered(Offered::WithOwnFiles)
+}
+
+fn schema(tool: &ToolDef) -> ToolSchema {
+    let parameters = tool.schema(Surface::Gate, "the workspace", &Limits::default());
+    ToolSchema::new(tool.name, tool.description, parameters.into())
+}
+
+/// The tool with an argument that says in which of two workspaces it acts.
+fn with_workspace(tool: &ToolSchema) -> ToolSchema {
+    let mut parameters = tool.parameters().clone();
+    parameters["properties"][WORKSPACE] = json!({
+        "enum": ["client", "conversation"],
+        "default": "client",
+        "description": "The user's machine, or the files of this conversation",
+    });
+    ToolSchema::new(&tool.name, tool.description(), parameters)
+}
 
 /// The tools of an agent in a conversation. `own_files`: it may use the conversation's files.
 pub(super) fn offered(
@@ -75,10 +90,9 @@ pub(super) fn offered(
 
 /// Refuses names of tools that no agent can have, with what was probably meant.
 pub fn check_tools(names: &[String]) -> Result<(), Invalid> {
-    let known = || ON_MACHINE.iter().map(|tool| tool.name.as_str()).chain([PRESENT]);
-    match names.iter().find(|name| !known().any(|known| known == tool(name))) {
+    let known: Vec<&str> = ToolTable::builtin().of_agents().map(|tool| tool.name).collect();
+    match names.iter().find(|name| !known.contains(&tool(name))) {
         Some(unknown) => {
-            let known: Vec<&str> = known().collect();
             let problem =
                 format!("there is no tool {unknown:?}: {}", suggestion(tool(unknown), known));
             Err(Invalid::new("config.tools", problem))
@@ -93,53 +107,13 @@ pub(super) fn tool(name: &str) -> &str {
 }
 
 /// Whether the tool runs commands or works in a layer, which only machines can.
-fn is_on_machine_only(name: &str) -> bool {
-    let tool = ToolTable::builtin().get(name);
-    tool.is_some_and(|tool| tool.runs_commands() || tool.is_layered())
+fn is_on_machine_only(tool: &ToolDef) -> bool {
+    tool.runs_commands() || tool.is_layered()
 }
 
 /// Whether a tool acts only on the agent's own memory, and so does not need the gate.
 pub(super) fn is_about_memory(name: &str) -> bool {
-    matches!(name, SEARCH_CONTEXT | ADD_CONTEXT)
-}
-
-fn about_memory() -> [ToolSchema; 2] {
-    let types: Vec<&str> = InteractionType::ALL.map(InteractionType::as_str).to_vec();
-    [
-        ToolSchema::new(
-            SEARCH_CONTEXT,
-            "Search your memory of earlier messages, tasks and tool calls.",
-            object(
-                &["query"],
-                json!({
-                    "query": {"type": "string", "description": "What to look for, in your own \
-                        words"},
-                    "k": {"type": "integer", "minimum": 1, "maximum": 20, "description": "The \
-                        largest number of results, 5 by default"},
-                    "types": {"type": "array", "items": {"type": "string", "enum": types}},
-                    "success": {"type": "boolean", "description": "Only interactions that \
-                        succeeded, or only those that failed"},
-                }),
-            ),
-        ),
-        ToolSchema::new(
-            ADD_CONTEXT,
-            "Add a note to your memory, to find it again in later tasks.",
-            object(
-                &["text"],
-                json!({"text": {"type": "string", "description": "What to remember, in a few \
-                    sentences"}}),
-            ),
-        ),
-    ]
-}
-
-fn present() -> ToolSchema {
-    ToolSchema::new(PRESENT, PRESENT_FILES_DESCRIPTION, present_files_schema())
-}
-
-fn object(required: &[&str], properties: Value) -> Value {
-    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    on_memory().any(|tool| tool.name == name)
 }
 
 #[cfg(test)]

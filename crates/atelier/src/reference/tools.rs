@@ -43,7 +43,7 @@ fn row((tool, form): (&'static ToolDef, &'static McpForm)) -> [String; 3] {
 
 /// What the console has to know about each tool.
 pub(super) fn for_console() -> String {
-    let tools = ToolTable::builtin().gated().map(|tool| {
+    let tools = ToolTable::builtin().of_agents().map(|tool| {
         let default = |name: &str| fill(tool, &format!("{{{name}}}"), &Value::Null);
         let defaults = tool.params.iter().map(|param| (param.name, default(param.name)));
         let defaults: BTreeMap<&str, String> =
