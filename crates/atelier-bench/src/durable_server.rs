@@ -17,7 +17,7 @@ use tokio::{
 
 /// Where the server stores its rows.
 #[derive(Clone, clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct RowStorage {
     #[arg(long, conflicts_with = "url")]
     file: Option<PathBuf>,
     #[arg(long)]
@@ -58,7 +58,7 @@ type Waiting = (Bytes, oneshot::Sender<()>);
 /// As many requests as the store takes into one commit.
 const GROUP: usize = 128;
 
-pub(crate) fn run(place: Place) -> Result<()> {
+pub(crate) fn run(place: RowStorage) -> Result<()> {
     bare_server::end_with_input();
     tokio::runtime::Runtime::new()?.block_on(async {
         let (sender, waiting) = mpsc::channel::<Waiting>(1024);

@@ -100,7 +100,7 @@ enum Role {
     Crowd(crowd::Args),
     /// Run the bare server that commits before each answer
     #[command(hide = true)]
-    DurableServer(durable_server::Place),
+    DurableServer(durable_server::RowStorage),
 }
 
 /// What all parts of a benchmark use.

@@ -24,8 +24,8 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// This machine as a client of one project.
-pub(crate) struct Client {
+/// What runs the calls of one project on this machine.
+pub(crate) struct CallRunner {
     pub(crate) machine: MachineApi,
     pub(crate) local: LocalWorkspace,
     pub(crate) journal: Journal,
@@ -62,7 +62,7 @@ enum ClaimAnswer {
     Interrupted,
 }
 
-impl Client {
+impl CallRunner {
     /// Starts a call, unless this or an earlier process has started it already.
     pub(crate) fn start(self: &Arc<Self>, call: DispatchedCall) {
         if self.journal.has_begun(call.key()) {

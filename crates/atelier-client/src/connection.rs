@@ -4,7 +4,7 @@ use crate::{
     api_client::ApiClient,
     backoff::Backoff,
     banner,
-    calls::{Client, MAX_FILE_CALLS},
+    calls::{CallRunner, MAX_FILE_CALLS},
     cards::{CardEvent, OpenCards, expires_soon},
     dispatched_call::{DispatchedCall, origin},
     error::{Error, Result},
@@ -129,7 +129,7 @@ fn approvals_note(asks_here: bool, low_only: bool) -> &'static str {
 }
 
 struct Connection {
-    client: Arc<Client>,
+    runner: Arc<CallRunner>,
     state: State,
     isolation: ReportedIsolation,
     /// Present if approvals are asked for in this terminal.
@@ -155,7 +155,7 @@ impl Connection {
         let machine =
             MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
         let isolation = ReportedIsolation::from(&local.runner().isolation());
-        let client = Arc::new(Client {
+        let runner = Arc::new(CallRunner {
             machine,
             local,
             journal,
@@ -171,24 +171,24 @@ impl Connection {
             stop,
             give_up: CancellationToken::new(),
         });
-        client.finish_earlier_calls(open_calls)?;
-        Ok(Self { client, state, isolation, cards: None })
+        runner.finish_earlier_calls(open_calls)?;
+        Ok(Self { runner, state, isolation, cards: None })
     }
 
     fn show_cards(&mut self) -> Result<()> {
-        let Client { machine, screen, stop, .. } = &*self.client;
+        let CallRunner { machine, screen, stop, .. } = &*self.runner;
         self.cards = Some(OpenCards::open(machine.project.clone(), screen.clone(), stop.clone())?);
         Ok(())
     }
 
     /// Follows the events, and keeps the lease and the token valid.
     async fn run(&self, token_expires_at: DateTime<Utc>) -> Result<()> {
-        let client = &self.client;
+        let runner = &self.runner;
         tokio::select! {
             outcome = self.follow() => outcome,
             never = self.keep_lease() => match never {},
             never = self.watch_server() => match never {},
-            never = token::keep_fresh(&client.machine.project.api, token_expires_at, &client.screen) => {
+            never = token::keep_fresh(&runner.machine.project.api, token_expires_at, &runner.screen) => {
                 match never {}
             }
         }
@@ -196,8 +196,8 @@ impl Connection {
 
     /// Follows the events, across restarts of the server and failures of the network.
     async fn follow(&self) -> Result<()> {
-        let (client, mut backoff, mut lost) = (&self.client, Backoff::new(), false);
-        let api = &client.machine.project.api;
+        let (runner, mut backoff, mut lost) = (&self.runner, Backoff::new(), false);
+        let api = &runner.machine.project.api;
         // Since when the server refuses the token.
         let mut refused: Option<Instant> = None;
         loop {
@@ -207,7 +207,7 @@ impl Connection {
                 biased;
                 ended = self.follow_once(&mut backoff, &mut lost, &mut refused) => ended,
                 () = api.left() => Err(Error::Timeout(server)),
-                () = client.stop.cancelled() => return Ok(()),
+                () = runner.stop.cancelled() => return Ok(()),
             };
             self.state.save_cursor();
             let was_refused = refused.is_some();
@@ -229,9 +229,9 @@ impl Connection {
             };
             let is_refused_now = refused.is_some() && !was_refused;
             if !std::mem::replace(&mut lost, true) || is_refused_now {
-                client.screen.line(&format!("{why}; reconnecting"));
+                runner.screen.line(&format!("{why}; reconnecting"));
             }
-            if !backoff.wait(&client.stop).await {
+            if !backoff.wait(&runner.stop).await {
                 return Ok(());
             }
         }
@@ -244,19 +244,19 @@ impl Connection {
         lost: &mut bool,
         refused: &mut Option<Instant>,
     ) -> Result<()> {
-        let client = &self.client;
+        let runner = &self.runner;
         // The stream is opened first, so that it contains what happens while the current state is
         // read.
         let mut stream: Stream =
-            client.machine.project.events("events", self.state.cursor().as_deref()).await?;
-        client.machine.register(client.local.display_path(), &self.isolation).await?;
+            runner.machine.project.events("events", self.state.cursor().as_deref()).await?;
+        runner.machine.register(runner.local.display_path(), &self.isolation).await?;
         self.catch_up().await?;
         backoff.reset();
         let what = if *lost { "connected again" } else { "connected" };
-        let api = &client.machine.project.api;
+        let api = &runner.machine.project.api;
         match api.has_several_addresses() {
-            true => client.screen.line(&format!("{what} to {}", api.server())),
-            false => client.screen.line(what),
+            true => runner.screen.line(&format!("{what} to {}", api.server())),
+            false => runner.screen.line(what),
         }
         (*lost, *refused) = (false, None);
         self.report_active_machine().await?;
@@ -271,27 +271,27 @@ impl Connection {
 
     /// Asks for everything that this machine has to do, in case events were missed.
     async fn catch_up(&self) -> Result<()> {
-        let client = &self.client;
-        let dispatched = client.machine.project.calls(CallStatus::Dispatched).await?;
-        client.forget_settled_calls(&dispatched)?;
+        let runner = &self.runner;
+        let dispatched = runner.machine.project.calls(CallStatus::Dispatched).await?;
+        runner.forget_settled_calls(&dispatched)?;
         for call in dispatched {
-            if call.client_id == Some(client.machine.client)
-                && (!call.claimed || client.was_never_started(&call))
+            if call.client_id == Some(runner.machine.client)
+                && (!call.claimed || runner.was_never_started(&call))
             {
                 let tool_params = self.full_params(call.tool_id, call.tool_params).await?;
-                client.start(DispatchedCall::from(GatedCall { tool_params, ..call }));
+                runner.start(DispatchedCall::from(GatedCall { tool_params, ..call }));
             }
         }
-        for call in client.machine.project.calls(CallStatus::Previewing).await? {
-            if call.client_id == Some(client.machine.client) {
+        for call in runner.machine.project.calls(CallStatus::Previewing).await? {
+            if call.client_id == Some(runner.machine.client) {
                 let params = self.full_params(call.tool_id, call.tool_params).await?;
                 let origin =
-                    origin(client.machine.client, call.tool_id, call.session_id, call.task_id);
-                client.preview(origin, call.tool_name, params);
+                    origin(runner.machine.client, call.tool_id, call.session_id, call.task_id);
+                runner.preview(origin, call.tool_name, params);
             }
         }
         if self.cards.is_some() {
-            for call in client.machine.project.calls(CallStatus::PendingApproval).await? {
+            for call in runner.machine.project.calls(CallStatus::PendingApproval).await? {
                 self.notify_cards(CardEvent::CallPending(call.tool_id));
             }
         }
@@ -300,9 +300,9 @@ impl Connection {
 
     /// Says which machine runs the calls. Several may be connected; the first one runs them.
     async fn report_active_machine(&self) -> Result<()> {
-        let client = &self.client;
-        let words = match client.machine.project.active_client().await? {
-            Some(holder) if holder.client_id == client.machine.client => {
+        let runner = &self.runner;
+        let words = match runner.machine.project.active_client().await? {
+            Some(holder) if holder.client_id == runner.machine.client => {
                 "this machine runs the calls".to_owned()
             }
             Some(holder) => {
@@ -310,7 +310,7 @@ impl Connection {
             }
             None => return Ok(()),
         };
-        client.screen.line(&words);
+        runner.screen.line(&words);
         Ok(())
     }
 
@@ -321,7 +321,7 @@ impl Connection {
     }
 
     async fn handle_event(&self, message: &Message) -> Result<()> {
-        let client = &self.client;
+        let runner = &self.runner;
         let event = match StreamMessage::parse(&message.name, &message.data) {
             Ok(StreamMessage::Event(event)) => *event,
             Ok(StreamMessage::Delta(_)) => return Ok(()),
@@ -335,7 +335,7 @@ impl Connection {
         match event {
             Event::ClientDisconnected { .. } => return self.report_active_machine().await,
             Event::ProjectDeleted {} => return Err(Error::ProjectDeleted),
-            Event::ConversationDeleted { session_id } => client.end_layer(session_id),
+            Event::ConversationDeleted { session_id } => runner.end_layer(session_id),
             Event::ToolPreviewRequest {
                 tool_id,
                 client_id,
@@ -343,9 +343,9 @@ impl Connection {
                 tool_params,
                 session_id,
                 task_id,
-            } if client_id == client.machine.client => {
+            } if client_id == runner.machine.client => {
                 let origin = origin(client_id, tool_id, session_id, task_id);
-                client.preview(origin, tool_name, self.full_params(tool_id, tool_params).await?);
+                runner.preview(origin, tool_name, self.full_params(tool_id, tool_params).await?);
             }
             Event::ToolExecutionSignal {
                 tool_id,
@@ -362,7 +362,7 @@ impl Connection {
                 preview_digest,
                 network,
                 timeout: _,
-            } if client_id == client.machine.client => client.start(DispatchedCall {
+            } if client_id == runner.machine.client => runner.start(DispatchedCall {
                 tool_id,
                 attempt,
                 tool_name,
@@ -378,12 +378,12 @@ impl Connection {
             }),
             Event::ToolApprovalRequest { tool_id, tool_name, tool_params, risk_level, .. } => {
                 let what = crate::screen::summary(&tool_name, &tool_params);
-                client.screen.line(&format!("{what}: waits for approval ({risk_level})"));
+                runner.screen.line(&format!("{what}: waits for approval ({risk_level})"));
                 self.notify_cards(CardEvent::CallPending(tool_id));
             }
             Event::ToolApprovalWarning { tool_id, expires_at, .. } => match self.cards {
                 Some(_) => self.notify_cards(CardEvent::CallExpiresSoon(tool_id, expires_at)),
-                None => client.screen.line(&expires_soon(expires_at)),
+                None => runner.screen.line(&expires_soon(expires_at)),
             },
             Event::ToolCallUpdated { tool_id, status, error, .. } => {
                 self.updated(
@@ -400,29 +400,29 @@ impl Connection {
     /// The parameters of a call. Events only link to large ones.
     async fn full_params(&self, id: CallId, params: Value) -> Result<Value> {
         match params.get(LINK) {
-            Some(_) => Ok(self.client.machine.project.call(id).await?.tool_params),
+            Some(_) => Ok(self.runner.machine.project.call(id).await?.tool_params),
             None => Ok(params),
         }
     }
 
     fn updated(&self, id: CallId, status: CallStatus, cancelled: bool) {
         if cancelled || status == CallStatus::Cancelled {
-            self.client.cancel(id);
+            self.runner.cancel(id);
         }
         self.notify_cards(CardEvent::CallUpdated(id, status));
     }
 
     /// Tells the server regularly that this machine is still connected. Never returns.
     async fn keep_lease(&self) -> Infallible {
-        let client = &self.client;
+        let runner = &self.runner;
         let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + RENEW, RENEW);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
-            let renewed = match client.machine.renew().await {
+            let renewed = match runner.machine.renew().await {
                 // The server has forgotten this machine, because it was silent for too long.
                 Err(error) if error.status() == Some(404) => {
-                    client.machine.register(client.local.display_path(), &self.isolation).await
+                    runner.machine.register(runner.local.display_path(), &self.isolation).await
                 }
                 other => other,
             };
@@ -437,25 +437,25 @@ impl Connection {
     async fn watch_server(&self) -> Infallible {
         loop {
             tokio::time::sleep(WATCH).await;
-            self.client.machine.project.api.leave_if_silent(WATCH_TIMEOUT).await;
+            self.runner.machine.project.api.leave_if_silent(WATCH_TIMEOUT).await;
         }
     }
 
     /// Cancels running calls, sends their outcomes, and leaves further calls to the next machine.
     async fn disconnect(&self) {
-        let client = &self.client;
+        let runner = &self.runner;
         self.state.save_cursor();
-        client.stop.cancel();
-        client.cancel_all();
-        client.tasks.close();
-        let ended = tokio::time::timeout(SHUTDOWN_GRACE, client.tasks.wait()).await;
-        client.give_up.cancel();
+        runner.stop.cancel();
+        runner.cancel_all();
+        runner.tasks.close();
+        let ended = tokio::time::timeout(SHUTDOWN_GRACE, runner.tasks.wait()).await;
+        runner.give_up.cancel();
         if ended.is_err() {
-            client.screen.line("some outcomes were not sent; the next start sends them");
+            runner.screen.line("some outcomes were not sent; the next start sends them");
         }
-        match client.machine.leave().await {
-            Ok(()) => client.screen.line("disconnected"),
-            Err(error) => client.screen.line(&format!(
+        match runner.machine.leave().await {
+            Ok(()) => runner.screen.line("disconnected"),
+            Err(error) => runner.screen.line(&format!(
                 "disconnected, but the server was not told: {}",
                 error.full_message()
             )),

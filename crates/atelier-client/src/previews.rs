@@ -1,6 +1,6 @@
 //! Previews: what a call would change, computed before anybody is asked about it.
 
-use crate::{backoff::Backoff, calls::Client, dispatched_call, screen::summary};
+use crate::{backoff::Backoff, calls::CallRunner, dispatched_call, screen::summary};
 use atelier_api::tools::{PreviewFailed, PreviewReport, PreviewShown};
 use atelier_core::{
     CallId, FailureCode,
@@ -11,7 +11,7 @@ use atelier_executor::{Origin, shown};
 use serde_json::Value;
 use std::sync::Arc;
 
-impl Client {
+impl CallRunner {
     /// Computes a preview in the background and sends it.
     pub(crate) fn preview(self: &Arc<Self>, origin: Origin, tool: String, params: Value) {
         let Some(id) = origin.tool_id else { return };

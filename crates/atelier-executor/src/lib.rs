@@ -41,7 +41,7 @@ pub use process::{
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
 pub use text::TextContent;
-pub use tools::{Approval, Function, Functions, Origin, Preview, Run, Tools};
+pub use tools::{Approval, Function, Functions, Origin, Preview, ReadyCall, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};

@@ -23,7 +23,7 @@ use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::class::CallClass;
 use atelier_core::policy::verdict::{Judgement, Verdict};
 
-pub use functions::{Function, Functions, Run};
+pub use functions::{Function, Functions, ReadyCall};
 pub use judge::Preview;
 pub use layered::Origin;
 
@@ -106,8 +106,8 @@ impl Tools<'_> {
         match self.functions.get(call.name()) {
             Some(function) => {
                 let expect = &approval.expect;
-                let run = Run { tools: self, call, judged, expect, cancel, approval };
-                self.keeping(call, || function(&run))
+                let ready = ReadyCall { tools: self, call, judged, expect, cancel, approval };
+                self.keeping(call, || function(&ready))
             }
             None => {
                 let words = format!("{} cannot be run here", call.name());

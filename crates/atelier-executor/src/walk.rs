@@ -140,7 +140,8 @@ pub(crate) enum Order {
     ByName { keep: usize },
 }
 
-enum Step {
+/// What a walk does next.
+enum Visit {
     Report(Hit),
     Descend(PathBuf, States),
 }
@@ -172,17 +173,17 @@ impl Workspace {
         let ignored = self.ignored()?;
         let mut left = self.options().max_entries;
         let mut ended = Ended::Whole;
-        let mut todo = vec![Step::Descend(real, glob.start())];
+        let mut todo = vec![Visit::Descend(real, glob.start())];
         let mut first = Some(fd);
         while let Some(step) = todo.pop() {
             let (dir, states) = match step {
-                Step::Report(hit) => {
+                Visit::Report(hit) => {
                     if report(hit).is_break() {
                         return Ok(Walked { ended: Ended::Cut, unreadable });
                     }
                     continue;
                 }
-                Step::Descend(dir, states) => (dir, states),
+                Visit::Descend(dir, states) => (dir, states),
             };
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled);
@@ -224,7 +225,7 @@ impl Workspace {
                     return Ok(());
                 }
                 if below {
-                    todo.push(Step::Descend(path.clone(), next));
+                    todo.push(Visit::Descend(path.clone(), next));
                 }
                 if !matched {
                     return Ok(());
@@ -236,7 +237,7 @@ impl Workspace {
                     },
                     Order::ByName { keep } => {
                         hits += 1;
-                        todo.push(Step::Report(Hit { path, kind }));
+                        todo.push(Visit::Report(Hit { path, kind }));
                         if hits > keep.saturating_mul(2) {
                             forget_last(&mut todo, from, keep);
                             hits = keep;
@@ -265,11 +266,11 @@ impl Workspace {
 
 /// Keeps the first `keep` matches of a huge directory. One more than the caller's limit is enough
 /// to know that there are more.
-fn forget_last(todo: &mut Vec<Step>, from: usize, keep: usize) {
-    let mut reports: Vec<Step> = Vec::new();
+fn forget_last(todo: &mut Vec<Visit>, from: usize, keep: usize) {
+    let mut reports: Vec<Visit> = Vec::new();
     let mut at = from;
     while at < todo.len() {
-        if matches!(todo[at], Step::Report(_)) {
+        if matches!(todo[at], Visit::Report(_)) {
             reports.push(todo.swap_remove(at));
         } else {
             at += 1;
@@ -281,15 +282,15 @@ fn forget_last(todo: &mut Vec<Step>, from: usize, keep: usize) {
 }
 
 /// Orders by path. A directory that matches comes before its content.
-fn by_path(a: &Step, b: &Step) -> Ordering {
+fn by_path(a: &Visit, b: &Visit) -> Ordering {
     let (a_path, a_rank) = borrow(a);
     let (b_path, b_rank) = borrow(b);
     a_path.as_bytes().cmp(b_path.as_bytes()).then(a_rank.cmp(&b_rank))
 }
 
-fn borrow(step: &Step) -> (&OsStr, u8) {
-    match step {
-        Step::Report(hit) => (hit.path.as_os_str(), 0),
-        Step::Descend(path, _) => (path.as_os_str(), 1),
+fn borrow(visit: &Visit) -> (&OsStr, u8) {
+    match visit {
+        Visit::Report(hit) => (hit.path.as_os_str(), 0),
+        Visit::Descend(path, _) => (path.as_os_str(), 1),
     }
 }

@@ -15,7 +15,7 @@ use atelier_core::tools::{
     CardRow, Effect, Kind, McpForm, Offered, Output, OutputKind, Param, Rating, ToolDef, ToolTable,
 };
 use atelier_executor::{
-    Approval, Cancel, Error, Functions, Options, Origin, Part, Run, Tools, Workspace,
+    Approval, Cancel, Error, Functions, Options, Origin, Part, ReadyCall, Tools, Workspace,
 };
 use atelier_mcp::hosts::AllowedHosts;
 use atelier_mcp::{ServedWorkspace, Settings, WorkspaceServer, http};
@@ -45,11 +45,11 @@ static COUNT_LINES: ToolDef = ToolDef {
     }),
 };
 
-fn count_lines(run: &Run<'_>) -> Result<ToolOutcome, Error> {
-    let path = run.call.path("path")?;
-    let content = run.tools.workspace.read(path, Part::Whole)?;
+fn count_lines(ready: &ReadyCall<'_>) -> Result<ToolOutcome, Error> {
+    let path = ready.call.path("path")?;
+    let content = ready.tools.workspace.read(path, Part::Whole)?;
     let text = String::from_utf8_lossy(&content.bytes).into_owned();
-    let skip_empty = run.call.flag("skip_empty");
+    let skip_empty = ready.call.flag("skip_empty");
     let lines = text.lines().filter(|line| !skip_empty || !line.is_empty()).count();
     let fields = json!({ "path": path.as_str(), "lines": lines });
     Ok(ToolOutcome::succeeded(fields.as_object().cloned().unwrap_or_default()))
@@ -148,7 +148,7 @@ fn a_defined_tool_runs_with_its_function() {
     assert_eq!(refused.code.as_str(), "approval_required");
     let absent = run(&functions, json!({"path": "absent.txt"})).failure.unwrap();
     assert_eq!(absent.code.as_str(), "not_found");
-    // A definition alone cannot run.
+    // A definition alone cannot ready.
     let missing = run(Functions::builtin(), json!({"path": "poem.txt"})).failure.unwrap();
     assert_eq!(missing.code.as_str(), "unknown_tool");
 }

@@ -22,7 +22,7 @@ pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
 pub use model_keys::{ModelKeys, ProviderEdit};
 pub use node_health::NodeHealth;
-pub use own_files::{OwnFiles, OwnFilesRun, OwnFolder, only_reads};
+pub use own_files::{FoundConversation, OwnFiles, OwnFilesRun, OwnFolder, only_reads};
 pub use requests::TrackedRequest;
 pub use secret::{check_value, open_secret};
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};

@@ -5,7 +5,7 @@ mod gated_calls;
 
 use crate::Gate;
 use atelier_core::{
-    Conversation, FailureCode, FilePath, Project,
+    Conversation, ConversationId, FailureCode, FilePath, Project,
     gate::ToolOutcome,
     path::Roots,
     policy::{Policy, own_files::explain_refusal},
@@ -13,7 +13,7 @@ use atelier_core::{
 };
 use atelier_executor::{Approval, Cancel, Functions, Options, Origin, Tools, Workspace};
 use atelier_files::{ConversationWorkspace, Error, Files, Run};
-use atelier_store::OwnedConversation;
+use atelier_store::{Error as StoreError, Owned, OwnedConversation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
@@ -32,6 +32,13 @@ pub struct OwnFiles {
     pub files: Files,
     /// Knows the rules of the server and of its projects.
     pub gate: Gate,
+}
+
+/// A conversation, with what is needed to act on its files.
+pub struct FoundConversation {
+    pub project: Project,
+    pub owned: OwnedConversation,
+    pub conversation: Conversation,
 }
 
 /// A run on the files of one conversation. Other runs wait until it has ended.
@@ -63,6 +70,18 @@ struct Present {
 }
 
 impl OwnFiles {
+    /// The conversation as it is now.
+    pub async fn find(
+        &self,
+        owned: &Owned,
+        conversation: ConversationId,
+    ) -> Result<FoundConversation, StoreError> {
+        let store = self.gate.store();
+        let project = store.project(owned).await?;
+        let (owned, conversation) = store.conversation(owned, conversation).await?;
+        Ok(FoundConversation { project, owned, conversation })
+    }
+
     /// Brings the newest versions of the files into a local folder, and keeps other runs out of it.
     pub async fn begin(
         &self,

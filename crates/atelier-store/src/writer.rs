@@ -28,7 +28,7 @@ use atelier_core::{Event, NodeId, ProjectId, UserId};
 use busy::BusyLanes;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::future::BoxFuture;
-use job::{Claim, Job, Write, WriteMode};
+use job::{Job, OnceFlag, Write, WriteMode};
 use owner_locks::{OwnerLock, OwnerLocks};
 use std::{
     io, mem,
@@ -197,14 +197,14 @@ impl Store {
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(T, PendingRows)>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let claim = Claim::default();
-        let (lock, claimed) = (OwnerLock::of(owner), claim.clone());
+        let begun = OnceFlag::default();
+        let (lock, given_up) = (OwnerLock::of(owner), begun.clone());
         let (patient, submitted) = (self.writer.patient, Instant::now());
         let job = Box::new(Write {
             work: Some(work),
             mode,
             lock,
-            claim,
+            begun,
             patient,
             submitted,
             outcome: None,
@@ -219,7 +219,7 @@ impl Store {
         tokio::pin!(written);
         match tokio::time::timeout(limit, &mut written).await {
             Ok(answer) => answer,
-            Err(_) if claimed.take() => Err(Error::NotBegun),
+            Err(_) if given_up.take() => Err(Error::NotBegun),
             // The write has begun, so its answer follows.
             Err(_) => written.await,
         }
@@ -307,7 +307,7 @@ impl Lane {
                 Trouble::note(error);
                 self.disconnect();
                 // Nothing of these was done.
-                let waits = |job: &mut Box<dyn Job>| job.is_patient() && !job.is_claimed();
+                let waits = |job: &mut Box<dyn Job>| job.is_patient() && job.can_begin();
                 aside.extend(group.extract_if(.., waits));
             }
             let outcome = outcome.map_err(|error| {
@@ -371,7 +371,7 @@ async fn next_group(
     jobs: &mut mpsc::Receiver<Box<dyn Job>>,
     stop: &CancellationToken,
 ) -> bool {
-    group.retain(|job| !job.is_claimed());
+    group.retain(|job| job.can_begin());
     let again = !group.is_empty();
     let received = tokio::select! {
         biased;

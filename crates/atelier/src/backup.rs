@@ -97,7 +97,7 @@ fn keep_private() {
 }
 
 /// A backup that is being written or read.
-struct Place {
+struct BackupLocation {
     objects: Objects,
     /// The folder into which a .tar file was unpacked, or from which one is packed.
     unpacked: Option<tempfile::TempDir>,
@@ -108,14 +108,14 @@ fn is_archive(place: &str) -> bool {
         && !place.contains("://")
 }
 
-impl Place {
+impl BackupLocation {
     fn at(url_or_folder: &str) -> Result<Self> {
         let objects = if url_or_folder.contains("://") {
             Objects::at(url_or_folder)
         } else {
             Objects::at(&folder_url(Path::new(url_or_folder))?)
         };
-        Ok(Self { objects: objects.context("cannot use the backup's place")?, unpacked: None })
+        Ok(Self { objects: objects.context("cannot use the backup's location")?, unpacked: None })
     }
 
     fn temporary() -> Result<Self> {
@@ -136,9 +136,9 @@ fn folder_url(folder: &Path) -> Result<String> {
 async fn write(config: &Config, to: &str) -> Result<ExitCode> {
     let place = if is_archive(to) {
         ensure!(!Path::new(to).exists(), "{to} already exists; choose another name");
-        Place::temporary()?
+        BackupLocation::temporary()?
     } else {
-        let place = Place::at(to)?;
+        let place = BackupLocation::at(to)?;
         ensure!(!place.objects.has_any("").await?, "{to} is not empty; choose an empty place");
         place
     };
@@ -291,7 +291,7 @@ async fn check(source: &Objects) -> Result<Manifest> {
 }
 
 async fn read(config: &Config, from: &str, only_check: bool) -> Result<ExitCode> {
-    let place = if is_archive(from) { unpack(Path::new(from))? } else { Place::at(from)? };
+    let place = if is_archive(from) { unpack(Path::new(from))? } else { BackupLocation::at(from)? };
     let manifest = check(&place.objects).await?;
     let staging = tempfile::tempdir().context("cannot create a temporary folder")?;
     place.objects.download(SNAPSHOT_FILE, &staging.path().join(SNAPSHOT_FILE)).await?;
@@ -412,10 +412,10 @@ fn pack(folder: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn unpack(from: &Path) -> Result<Place> {
+fn unpack(from: &Path) -> Result<BackupLocation> {
     let file =
         std::fs::File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
-    let place = Place::temporary()?;
+    let place = BackupLocation::temporary()?;
     if let Some(folder) = &place.unpacked {
         let mut archive = tar::Archive::new(file);
         // Paths that lead out of the folder are left out by `unpack`.

@@ -6,20 +6,20 @@
 //! its changes before it answers the host. Calls that a policy asks about go through the gate.
 
 use crate::{
-    mcp_mounts::{Mounts, PROGRESS, door},
+    mcp_mounts::{Mounts, PROGRESS, handler},
     mcp_projects::ask_gate,
 };
 use atelier_core::{
-    CallId, Conversation, FailureCode, Project, RunId, WorkspaceKind,
+    CallId, FailureCode, RunId, WorkspaceKind,
     gate::{AskedBy, NewCall, ToolOutcome},
     path::Roots,
     policy::{Policy, call::ToolCall},
     tools::{Offered, Surface, ToolTable, ungated},
 };
 use atelier_mcp::{Call, Mount, MountInfo, Outcome, Progress, RunTool, Settings, run_single_call};
-use atelier_runtime::{Error, OwnFiles, OwnFolder, only_reads};
+use atelier_runtime::{Error, FoundConversation, OwnFiles, OwnFolder, only_reads};
 use atelier_server::{ConversationHost, McpHandler};
-use atelier_store::{OwnedConversation, Store};
+use atelier_store::OwnedConversation;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
@@ -33,7 +33,6 @@ const INSTRUCTIONS: &str = "The files of one conversation in Atelier, below /wor
 
 /// What the mounts of all conversations share.
 pub(crate) struct Conversations {
-    pub(crate) store: Store,
     pub(crate) own_files: OwnFiles,
     /// Calls may outlive their hosts' connections, but not the server.
     pub(crate) tasks: TaskTracker,
@@ -42,9 +41,9 @@ pub(crate) struct Conversations {
 
 impl Conversations {
     /// Each agent token has a mount of its own, so its MCP sessions are unknown to other tokens.
-    pub(crate) fn door(self) -> McpHandler<ConversationHost> {
+    pub(crate) fn handler(self) -> McpHandler<ConversationHost> {
         let conversations = Arc::new(self);
-        door(
+        handler(
             |host: &ConversationHost| (host.owned.id(), host.program),
             move |host| conversations.mount(host),
         )
@@ -110,37 +109,33 @@ impl Conversations {
         progress: &Progress,
         given_up: &CancellationToken,
     ) -> Result<Outcome, ToolOutcome> {
-        let place = self.place(&host.owned).await?;
-        let policy = self.own_files.gate.own_files_policy(&place.0).map_err(|invalid| {
+        let found = self.find(&host.owned).await?;
+        let policy = self.own_files.gate.own_files_policy(&found.project).map_err(|invalid| {
             ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string())
         })?;
         if let Some(params) = asked_about(&policy, &tool, &arguments) {
             return self.ask(host, tool, params, progress, given_up).await;
         }
         match tool.as_str() {
-            BEGIN_RUN => return self.begin_run(place, &policy, &arguments).await,
-            END_RUN => return self.end_run(place, &arguments).await,
+            BEGIN_RUN => return self.begin_run(found, &policy, &arguments).await,
+            END_RUN => return self.end_run(found, &arguments).await,
             _ => {}
         }
         match only_reads(&tool) {
-            true => self.read(place, tool, arguments, given_up).await,
-            false => self.change(place, tool, arguments, given_up).await,
+            true => self.read(found, tool, arguments, given_up).await,
+            false => self.change(found, tool, arguments, given_up).await,
         }
     }
 
     /// The conversation as it is now: it may have changed since its mount was made.
-    async fn place(&self, owned: &OwnedConversation) -> Result<Place, ToolOutcome> {
-        let found = async {
-            let project = self.store.project(owned.owned()).await?;
-            let (owned, conversation) = self.store.conversation(owned.owned(), owned.id()).await?;
-            Ok::<_, atelier_store::Error>((project, owned, conversation))
-        };
-        found.await.map_err(|error| server_failed(&error, owned))
+    async fn find(&self, owned: &OwnedConversation) -> Result<FoundConversation, ToolOutcome> {
+        let found = self.own_files.find(owned.owned(), owned.id()).await;
+        found.map_err(|error| server_failed(&error, owned))
     }
 
     async fn read(
         &self,
-        (project, owned, conversation): Place,
+        FoundConversation { project, owned, conversation }: FoundConversation,
         tool: String,
         arguments: Map<String, Value>,
         given_up: &CancellationToken,
@@ -153,7 +148,7 @@ impl Conversations {
     /// Makes one call as a run of its own.
     async fn change(
         &self,
-        (project, owned, conversation): Place,
+        FoundConversation { project, owned, conversation }: FoundConversation,
         tool: String,
         arguments: Map<String, Value>,
         given_up: &CancellationToken,
@@ -178,7 +173,7 @@ impl Conversations {
     /// Begins a run of a host that works in the folder with tools of its own.
     async fn begin_run(
         &self,
-        (_, owned, conversation): Place,
+        FoundConversation { owned, conversation, .. }: FoundConversation,
         policy: &Policy,
         arguments: &Map<String, Value>,
     ) -> Result<Outcome, ToolOutcome> {
@@ -199,7 +194,7 @@ impl Conversations {
     /// Ends a run. What it changed becomes versions.
     async fn end_run(
         &self,
-        (_, owned, _): Place,
+        FoundConversation { owned, .. }: FoundConversation,
         arguments: &Map<String, Value>,
     ) -> Result<Outcome, ToolOutcome> {
         let EndRun { run_id } = EndRun::deserialize(arguments).map_err(invalid)?;
@@ -272,9 +267,6 @@ fn invalid(error: serde_json::Error) -> ToolOutcome {
 fn files_failed(error: &atelier_files::Error) -> ToolOutcome {
     ToolOutcome::failed(error.code().into(), error.to_string())
 }
-
-/// A conversation, with what is needed to act on its files.
-type Place = (Project, OwnedConversation, Conversation);
 
 fn server_failed(error: &dyn std::error::Error, owned: &OwnedConversation) -> ToolOutcome {
     tracing::warn!(%error, conversation = %owned.id(), "an MCP host's call failed");

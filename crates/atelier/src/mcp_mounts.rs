@@ -37,7 +37,7 @@ impl Mounts {
 
 /// One mount for each target (project or conversation), so that an MCP session of one is unknown to
 /// the others.
-pub(crate) fn door<Target, Id>(
+pub(crate) fn handler<Target, Id>(
     id: impl Fn(&Target) -> Id + Send + Sync + 'static,
     make: impl Fn(Target) -> Mount + Send + Sync + 'static,
 ) -> McpHandler<Target>

@@ -4,7 +4,7 @@
 //! The host makes calls; the user decides in the console or at `atelier connect`. MCP hosts cannot
 //! approve anything.
 
-use crate::mcp_mounts::{Mounts, PROGRESS, door};
+use crate::mcp_mounts::{Mounts, PROGRESS, handler};
 use atelier_core::{
     CallId, TokenId, WorkspaceKind,
     gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall, ToolOutcome},
@@ -31,9 +31,9 @@ pub(crate) struct Projects {
 
 impl Projects {
     /// Each agent token has a mount of its own, so its MCP sessions are unknown to other tokens.
-    pub(crate) fn door(self) -> McpHandler<ProjectHost> {
+    pub(crate) fn handler(self) -> McpHandler<ProjectHost> {
         let projects = Arc::new(self);
-        door(
+        handler(
             |host: &ProjectHost| (host.owned.project, host.program),
             move |host| projects.mount(host),
         )

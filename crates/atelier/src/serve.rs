@@ -220,12 +220,8 @@ async fn build_app(
     };
     let projects = Projects { gate: gate.clone(), mounts: mounts.clone() };
     let own_files = OwnFiles { files: files.clone(), gate: gate.clone() };
-    let conversations = Conversations {
-        store: store.clone(),
-        own_files: own_files.clone(),
-        tasks: tasks.clone(),
-        mounts,
-    };
+    let conversations =
+        Conversations { own_files: own_files.clone(), tasks: tasks.clone(), mounts };
     let bus = Bus::new(AgentServices {
         store: store.clone(),
         spaces: spaces.clone(),
@@ -245,8 +241,8 @@ async fn build_app(
         files,
         settings: config.server.clone(),
         model_keys,
-        mcp_projects: projects.door(),
-        mcp_conversations: conversations.door(),
+        mcp_projects: projects.handler(),
+        mcp_conversations: conversations.handler(),
         store,
         auth,
         loads: Loads::new(&config.server, open_files()),

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, renameat_with};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::records::{Record, RecordedStep};
+use super::records::{Record, RecordedChange};
 use super::{Entry, Held, io_error, is_in_git, parent_of, replace_file, stat_at, stat_of};
 use crate::beneath;
 use crate::error::{Error, Result};
@@ -28,12 +28,12 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Changes that are made together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ChangeSet {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PathChange>,
 }
 
 /// One path: what must be there, and what will be there.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
+pub(crate) struct PathChange {
     pub(crate) path: PathBuf,
     pub(crate) before: Entry,
     pub(crate) after: Entry,
@@ -94,7 +94,7 @@ impl Held<'_> {
         let recorded = made.and_then(|()| {
             let steps = steps
                 .iter()
-                .map(|Step { path, before, after, .. }| RecordedStep {
+                .map(|PathChange { path, before, after, .. }| RecordedChange {
                     path: path.clone(),
                     before: before.clone(),
                     after: after.clone(),
@@ -131,8 +131,8 @@ impl Held<'_> {
     }
 
     /// The steps, and one for each folder above them that does not exist.
-    fn with_parents(&self, set: &ChangeSet) -> Result<Vec<Step>> {
-        let mut steps: BTreeMap<PathBuf, Step> =
+    fn with_parents(&self, set: &ChangeSet) -> Result<Vec<PathChange>> {
+        let mut steps: BTreeMap<PathBuf, PathChange> =
             set.steps.iter().map(|step| (step.path.clone(), step.clone())).collect();
         let above: BTreeSet<PathBuf> = set
             .steps
@@ -145,7 +145,7 @@ impl Held<'_> {
         for dir in above.into_iter().filter(|dir| !set.steps.iter().any(|step| step.path == *dir)) {
             let there = stat_at(self.workspace.handle(), &dir).map_err(io_error("read", &dir))?;
             if there.is_none() {
-                let step = Step {
+                let step = PathChange {
                     path: dir.clone(),
                     before: Entry::Absent,
                     after: Entry::Folder,
@@ -158,7 +158,7 @@ impl Held<'_> {
     }
 
     /// Checks that a step may be made, and that the path is as expected.
-    fn check(&self, step: &Step) -> Result<()> {
+    fn check(&self, step: &PathChange) -> Result<()> {
         let shown = || step.path.display().to_string();
         if is_in_git(&step.path) {
             let why = "only git itself changes what is inside a repository";
@@ -198,7 +198,7 @@ impl Held<'_> {
     }
 
     /// Writes the new files into the staging folder, keeps the old ones, and lists what to do.
-    fn stage(&self, steps: &[Step], staging: &str) -> Result<Vec<Op>> {
+    fn stage(&self, steps: &[PathChange], staging: &str) -> Result<Vec<Op>> {
         let fail = |errno: Errno| io_error("make", Path::new(staging))(errno.into());
         rustix::fs::mkdirat(self.workspace.handle(), staging, Mode::RWXU).map_err(fail)?;
         let folder = self.folder(Path::new(staging))?;
@@ -229,7 +229,7 @@ impl Held<'_> {
     }
 
     /// Writes one new file. Returns its inode, by which it is recognised after a crash.
-    fn stage_file(&self, step: &Step, staging: BorrowedFd<'_>, name: &str) -> Result<u64> {
+    fn stage_file(&self, step: &PathChange, staging: BorrowedFd<'_>, name: &str) -> Result<u64> {
         let fail = |errno: Errno| io_error("write", &step.path)(errno.into());
         match &step.after {
             Entry::Link { target } => {
@@ -267,7 +267,7 @@ impl Held<'_> {
     }
 
     /// Root gives a file back to whom it belonged.
-    fn keep_owner(&self, step: &Step, file: &File) -> Result<(), Errno> {
+    fn keep_owner(&self, step: &PathChange, file: &File) -> Result<(), Errno> {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::apply::{ChangeSet, Source, Step};
+use super::apply::{ChangeSet, PathChange, Source};
 use super::{Door, Entry, Held, hex, io_error, now, replace_file, stat_at};
 use crate::error::{Error, Result};
 use crate::tools::Origin;
@@ -24,7 +24,7 @@ pub(crate) struct Record {
     pub(crate) tool_id: Option<String>,
     pub(crate) task_id: Option<String>,
     pub(crate) session_id: Option<String>,
-    pub(crate) steps: Vec<RecordedStep>,
+    pub(crate) steps: Vec<RecordedChange>,
     /// The records that this one has undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) undoes: Vec<String>,
@@ -39,7 +39,7 @@ fn yes() -> bool {
 
 /// What one path was before, and what it is after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RecordedStep {
+pub(crate) struct RecordedChange {
     pub(crate) path: PathBuf,
     pub(crate) before: Entry,
     pub(crate) after: Entry,
@@ -58,7 +58,7 @@ pub(crate) enum UndoOf {
 }
 
 impl Record {
-    pub(crate) fn new(tool: &str, origin: &Origin, steps: Vec<RecordedStep>) -> Self {
+    pub(crate) fn new(tool: &str, origin: &Origin, steps: Vec<RecordedChange>) -> Self {
         let at = now();
         let id = format!("{:016x}-{:08x}", at.timestamp_micros(), rand::random::<u32>());
         Self {
@@ -202,7 +202,7 @@ impl Held<'_> {
                 continue;
             }
             let source = Source::Image;
-            steps.push(Step { path: path.clone(), before: after, after: before, source });
+            steps.push(PathChange { path: path.clone(), before: after, after: before, source });
         }
         let records = chosen.iter().map(|record| record.id.clone()).collect();
         Ok(Undoing { set: ChangeSet { steps }, records, refused })
@@ -226,7 +226,7 @@ impl Held<'_> {
             .collect();
         for path in above.into_iter().chain(paths.iter().map(PathBuf::as_path)) {
             let before = self.keep(path)?;
-            steps.push(RecordedStep { path: path.to_owned(), after: before.clone(), before });
+            steps.push(RecordedChange { path: path.to_owned(), after: before.clone(), before });
         }
         let record = Record { complete: false, ..Record::new(tool, origin, steps) };
         // What a power failure loses here is only the way back.

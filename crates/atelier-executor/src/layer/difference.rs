@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use similar::TextDiff;
 
 use crate::beneath;
-use crate::door::{ChangeSet, Entry, Held, Source, Step};
+use crate::door::{ChangeSet, Entry, Held, PathChange, Source};
 use crate::workspace::Workspace;
 
 /// Files longer than this are described, not shown.
@@ -68,13 +68,18 @@ pub(crate) fn difference(
 type Sides = (Option<String>, Option<String>);
 
 /// The section of one file. `sides` returns `None` for a secret file.
-fn section(text: &mut String, name: &str, step: &Step, sides: impl FnOnce() -> Option<Sides>) {
+fn section(
+    text: &mut String,
+    name: &str,
+    step: &PathChange,
+    sides: impl FnOnce() -> Option<Sides>,
+) {
     let mut line = |words: String| {
         text.push_str(&words);
         text.push('\n');
     };
     line(format!("diff --git a/{name} b/{name}"));
-    let Step { before, after, .. } = step;
+    let PathChange { before, after, .. } = step;
     if let (Entry::File { mode: old, .. }, Entry::File { mode: new, .. }) = (before, after)
         && old & 0o777 != new & 0o777
     {
@@ -153,14 +158,14 @@ fn hunks(text: &mut String, old: &str, new: &str, old_name: &str, new_name: &str
 }
 
 /// The old content; empty if there was no file, `None` if it cannot be shown.
-fn old(workspace: &Workspace, step: &Step) -> Option<String> {
+fn old(workspace: &Workspace, step: &PathChange) -> Option<String> {
     match &step.before {
         Entry::File { size, .. } => read(workspace.handle(), &step.path, *size),
         _ => Some(String::new()),
     }
 }
 
-fn new(held: &Held<'_>, step: &Step) -> Option<String> {
+fn new(held: &Held<'_>, step: &PathChange) -> Option<String> {
     match (&step.after, &step.source) {
         (Entry::File { checksum, .. }, Source::Image) => {
             held.image(checksum, LONGEST).and_then(text_of)

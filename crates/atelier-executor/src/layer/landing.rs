@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use super::scan::{Change, is_dir, is_empty, is_opaque};
 use super::{Layer, LayerLock, Scan};
 use crate::door::{
-    ChangeSet, Entry, Source, Step, hex, io_error, is_in_git, parent_of, replace_file, stat_at,
+    ChangeSet, Entry, PathChange, Source, hex, io_error, is_in_git, parent_of, replace_file,
+    stat_at,
 };
 use crate::error::{Error, Result};
 use crate::walk::{Kind, Names};
@@ -121,7 +122,7 @@ impl Layer<'_> {
         set: &mut ChangeSet,
     ) -> Result<()> {
         let steps = steps(workspace, change, upper)?;
-        let Some(Step { before, after, .. }) = steps.last() else { return Ok(()) };
+        let Some(PathChange { before, after, .. }) = steps.last() else { return Ok(()) };
         check_after(&change.path, after)?;
         let path = to_workspace_path(&change.path, &shown(&change.path))
             .map_err(|_| unfit(&change.path, "its name cannot be used in a workspace"))?;
@@ -282,20 +283,20 @@ impl Layer<'_> {
 }
 
 /// The steps of one change. The last one is for its own path.
-fn steps(workspace: &Workspace, change: &Change, upper: &Arc<OwnedFd>) -> Result<Vec<Step>> {
+fn steps(workspace: &Workspace, change: &Change, upper: &Arc<OwnedFd>) -> Result<Vec<PathChange>> {
     let at = |path: &Path| Entry::at(workspace.handle(), path).map_err(io_error("read", path));
     let source = Source::Folder(upper.clone());
     let mut steps = Vec::new();
     if let Some(from) = &change.from {
         let (before, after) = (at(from)?, Entry::Absent);
-        steps.push(Step { path: from.clone(), before, after, source: source.clone() });
+        steps.push(PathChange { path: from.clone(), before, after, source: source.clone() });
     }
     let path = change.path.clone();
     let after = match change.kind {
         ChangeKind::Deleted => Entry::Absent,
         _ => Entry::at(upper.as_fd(), &path).map_err(io_error("read", &path))?,
     };
-    steps.push(Step { before: at(&path)?, path, after, source });
+    steps.push(PathChange { before: at(&path)?, path, after, source });
     Ok(steps)
 }
 

@@ -26,7 +26,7 @@ use crate::search::Listing;
 use crate::write::{Expect, Mending, Written};
 
 /// One call that is about to run: it was judged, and is within what was approved.
-pub struct Run<'a> {
+pub struct ReadyCall<'a> {
     pub tools: &'a Tools<'a>,
     pub call: &'a ToolCall,
     /// For a write: the file that the approval was shown against.
@@ -38,7 +38,7 @@ pub struct Run<'a> {
 }
 
 /// Runs one tool. It may rely on the arguments being checked by the tool's definition.
-pub type Function = fn(&Run<'_>) -> Result<ToolOutcome>;
+pub type Function = fn(&ReadyCall<'_>) -> Result<ToolOutcome>;
 
 /// The functions that run the tools, by the names of the tools.
 #[derive(Debug, Clone)]
@@ -85,9 +85,9 @@ impl Functions {
     }
 }
 
-fn read_file(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    let lines = |name| run.call.number(name).filter(|lines| *lines > 0);
+fn read_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    let lines = |name| ready.call.number(name).filter(|lines| *lines > 0);
     let part = match (lines("head"), lines("tail")) {
         (Some(_), Some(_)) => {
             return Ok(ToolOutcome::failed(
@@ -99,19 +99,19 @@ fn read_file(run: &Run<'_>) -> Result<ToolOutcome> {
         (None, Some(lines)) => Part::Tail(lines),
         (None, None) => Part::Whole,
     };
-    let Shown { content, encoding, size, checksum } = present(run.tools.workspace, path, part)?;
+    let Shown { content, encoding, size, checksum } = present(ready.tools.workspace, path, part)?;
     Ok(fields(json!({
         "path": path.as_str(), "content": content, "encoding": encoding, "size": size, "checksum": checksum,
     })))
 }
 
-fn write_file(run: &Run<'_>) -> Result<ToolOutcome> {
-    let (path, content) = (run.call.path("path")?, run.call.text("content")?);
-    let expect = &run.unchanged(path)?;
+fn write_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let (path, content) = (ready.call.path("path")?, ready.call.text("content")?);
+    let expect = &ready.unchanged(path)?;
     let parents =
-        if run.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
-    let ws = run.tools.workspace;
-    let written = match run.call.chose("mode", "append") {
+        if ready.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
+    let ws = ready.tools.workspace;
+    let written = match ready.call.chose("mode", "append") {
         true => ws.append_text(path, content, expect, parents),
         false => ws.write_text(path, content, expect, parents),
     };
@@ -122,57 +122,57 @@ fn write_file(run: &Run<'_>) -> Result<ToolOutcome> {
     Ok(wrote(path, &written, encoding))
 }
 
-fn edit_file(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    let expect = &run.unchanged(path)?;
-    let ws = run.tools.workspace;
-    let (written, encoding) = ws.edit(path, &exact(run.call.edits("edits")), expect)?;
+fn edit_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    let expect = &ready.unchanged(path)?;
+    let ws = ready.tools.workspace;
+    let (written, encoding) = ws.edit(path, &exact(ready.call.edits("edits")), expect)?;
     Ok(wrote(path, &written, encoding))
 }
 
-fn list_directory(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    let pattern = run.call.optional_text("pattern").unwrap_or("*");
-    let glob = Glob::parse_for_names(pattern, run.call.flag("recursive"))?;
-    let limit = run.tools.policy.limits().list_entries;
-    let listed = run.tools.workspace.list(path, &Listing { glob, limit }, run.cancel)?;
+fn list_directory(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    let pattern = ready.call.optional_text("pattern").unwrap_or("*");
+    let glob = Glob::parse_for_names(pattern, ready.call.flag("recursive"))?;
+    let limit = ready.tools.policy.limits().list_entries;
+    let listed = ready.tools.workspace.list(path, &Listing { glob, limit }, ready.cancel)?;
     Ok(answer::listing(path.as_str(), &listed))
 }
 
-fn search_files(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    let glob = Glob::parse(run.call.text("pattern")?)?;
-    let found = run.tools.workspace.search(path, &glob, run.max_results(), run.cancel)?;
+fn search_files(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    let glob = Glob::parse(ready.call.text("pattern")?)?;
+    let found = ready.tools.workspace.search(path, &glob, ready.max_results(), ready.cancel)?;
     Ok(answer::found(path.as_str(), &found))
 }
 
-fn create_directory(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    let created = run.tools.workspace.create_directory(path)?;
+fn create_directory(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    let created = ready.tools.workspace.create_directory(path)?;
     Ok(fields(json!({ "path": path.as_str(), "created": created })))
 }
 
-fn get_file_info(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    Ok(answer::info(path.as_str(), &run.tools.workspace.info(path)?))
+fn get_file_info(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    Ok(answer::info(path.as_str(), &ready.tools.workspace.info(path)?))
 }
 
-fn move_file(run: &Run<'_>) -> Result<ToolOutcome> {
-    let (source, destination) = (run.call.path("source")?, run.call.path("destination")?);
-    run.check_shown(source)?;
-    run.tools.workspace.move_entry(source, destination, false)?;
+fn move_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let (source, destination) = (ready.call.path("source")?, ready.call.path("destination")?);
+    ready.check_shown(source)?;
+    ready.tools.workspace.move_entry(source, destination, false)?;
     Ok(fields(json!({ "source": source.as_str(), "destination": destination.as_str() })))
 }
 
-fn delete_file(run: &Run<'_>) -> Result<ToolOutcome> {
-    let path = run.call.path("path")?;
-    run.check_shown(path)?;
-    let deleted = run.tools.workspace.delete(path, false)?;
+fn delete_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let path = ready.call.path("path")?;
+    ready.check_shown(path)?;
+    let deleted = ready.tools.workspace.delete(path, false)?;
     Ok(fields(json!({ "path": path.as_str(), "deleted": deleted })))
 }
 
-fn grep(run: &Run<'_>) -> Result<ToolOutcome> {
-    let (call, tools) = (run.call, run.tools);
+fn grep(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let (call, tools) = (ready.call, ready.tools);
     let glob =
         call.optional_text("glob").map(|glob| Glob::parse_for_names(glob, true)).transpose()?;
     let spec = GrepSpec {
@@ -181,25 +181,25 @@ fn grep(run: &Run<'_>) -> Result<ToolOutcome> {
         ignore_case: call.flag("ignore_case"),
         glob,
         context: u32::try_from(call.number("context").unwrap_or(0)).unwrap_or(u32::MAX),
-        limit: run.max_results(),
+        limit: ready.max_results(),
     };
     // A file that is named was judged and approved. Secret files that are found on the way are
     // skipped.
     let is_secret = |path: &std::path::Path| tools.is_secret(path);
-    let found = tools.workspace.grep(call.path("path")?, &spec, is_secret, run.cancel)?;
+    let found = tools.workspace.grep(call.path("path")?, &spec, is_secret, ready.cancel)?;
     Ok(answer::grepped(&found))
 }
 
-fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
-    let Some(command) = run.call.command() else {
+fn execute_command(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
+    let Some(command) = ready.call.command() else {
         return Ok(ToolOutcome::failed(FailureCode::InvalidParams, "The call has no command"));
     };
-    let tools = run.tools;
+    let tools = ready.tools;
     let Some(runner) = tools.runner else {
         let words = "Command not allowed: this workspace cannot run commands";
         return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words));
     };
-    let Judged { judgement, git } = &run.judged;
+    let Judged { judgement, git } = &ready.judged;
     let limits = tools.policy.limits();
     let low = judgement.verdict == Verdict::Low;
     let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
@@ -228,7 +228,7 @@ fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
         read_only,
         in_place,
     };
-    let outcome = runner.run(tools.workspace, &spec, run.cancel);
+    let outcome = runner.run(tools.workspace, &spec, ready.cancel);
     let set_aside = match low {
         true => Vec::new(),
         false => tools.set_planted_aside(runner, command, &known),
@@ -237,7 +237,7 @@ fn execute_command(run: &Run<'_>) -> Result<ToolOutcome> {
     Ok(ran(&outcome?, timeout, &notes))
 }
 
-impl Run<'_> {
+impl ReadyCall<'_> {
     /// Checks that what is moved or deleted is what was shown.
     fn check_shown(&self, path: &WorkspacePath) -> Result<()> {
         let expected = match self.expect {

@@ -15,9 +15,9 @@ use atelier_core::{CallId, ConversationId, TaskId};
 use serde_json::{Value, json};
 
 use super::answer::{fields, fields_and_failure};
-use super::functions::Run;
+use super::functions::ReadyCall;
 use super::{Preview, Tools};
-use crate::door::{Entry, Held, Record, Step, UndoOf};
+use crate::door::{Entry, Held, PathChange, Record, UndoOf};
 use crate::error::{Error, Result};
 use crate::layer::{
     Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, difference,
@@ -112,7 +112,8 @@ impl<'t> Tools<'t> {
         let held = layers.door.hold(self.workspace)?;
         let undoing = held.plan_undo(&undo_of(call, &self.origin.layer))?;
         // A folder is only removed if it was made by what is undone and is empty again.
-        let is_file = |step: &&Step| step.before != Entry::Folder && step.after != Entry::Folder;
+        let is_file =
+            |step: &&PathChange| step.before != Entry::Folder && step.after != Entry::Folder;
         let changes = undoing.set.steps.iter().filter(is_file).map(|step| {
             Ok(FileChange {
                 path: to_workspace_path(&step.path, &step.path.to_string_lossy())?,
@@ -164,7 +165,7 @@ fn kind_of(before: &Entry, after: &Entry) -> ChangeKind {
     }
 }
 
-pub(super) fn shell(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn shell(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
     let (Some(runner), Ok(layer)) = (tools.runner, tools.layer()) else {
         return Err(Error::NoLayers);
@@ -252,7 +253,7 @@ fn counts(scan: &Scan) -> Value {
     })
 }
 
-pub(super) fn changes(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let layer = run.tools.layer()?;
     let lock = layer.lock()?;
     let scan = layer.scan(run.tools.workspace, &lock)?;
@@ -297,7 +298,7 @@ fn listed(change: &Change) -> Value {
     file
 }
 
-pub(super) fn diff(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
     let layer = tools.layer()?;
     let lock = layer.lock()?;
@@ -312,7 +313,7 @@ pub(super) fn diff(run: &Run<'_>) -> Result<ToolOutcome> {
 }
 
 /// Lands or undoes.
-pub(super) fn land_or_undo(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
     tools.with_pending(run.call, |held, pending, planned| {
         // Jobs may have changed the layer since it was judged, so exactly what lands is judged.
@@ -363,14 +364,14 @@ fn changed(change: &FileChange) -> Value {
     file
 }
 
-pub(super) fn discard(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn discard(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let layer = run.tools.layer()?;
     let lock = layer.lock()?;
     let count = layer.discard(run.tools.workspace, run.call.path_list("paths"), &lock)?;
     Ok(fields(json!({ "discarded": count })))
 }
 
-pub(super) fn jobs(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn jobs(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let jobs: Vec<Value> = run.tools.layer()?.jobs()?.iter().map(job).collect();
     Ok(fields(json!({ "jobs": jobs })))
 }
@@ -395,7 +396,7 @@ fn job(state: &JobState) -> Value {
     })
 }
 
-pub(super) fn job_output(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn job_output(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let (offset, limit) = (run.call.number("offset"), run.call.number("limit"));
     let limit = limit.unwrap_or(JOB_OUTPUT).min(MOST_JOB_OUTPUT);
     let layer = run.tools.layer()?;
@@ -407,7 +408,7 @@ pub(super) fn job_output(run: &Run<'_>) -> Result<ToolOutcome> {
     Ok(fields(body))
 }
 
-pub(super) fn job_stop(run: &Run<'_>) -> Result<ToolOutcome> {
+pub(super) fn job_stop(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let state = run.tools.layer()?.stop_job(run.call.text("job_id")?)?;
     Ok(fields(job(&state)))
 }

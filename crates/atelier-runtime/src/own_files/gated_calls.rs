@@ -1,16 +1,16 @@
 //! Calls on conversations' own files that a person is asked about. The gate decides about them as
 //! about all calls; the server itself is the machine that previews and runs them.
 
-use super::{OwnFiles, OwnFolder};
+use super::{FoundConversation, OwnFiles, OwnFolder};
 use crate::{Error, Result};
 use atelier_core::{
-    CallId, ClientId, Conversation, FailureCode, Project,
+    CallId, ClientId, FailureCode,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, GateInput, GatedCall, ToolOutcome},
     policy::{call::ToolCall, class::CallClass, verdict::Verdict},
 };
 use atelier_executor::{Approval, Expect, Tools, shown};
-use atelier_store::{Error as StoreError, Owned, OwnedConversation};
+use atelier_store::{Error as StoreError, Owned};
 use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, time::Duration};
@@ -20,9 +20,6 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_millis(500);
 /// How many calls one node handles at the same time.
 const MOST: i64 = 64;
-
-/// A conversation, with what is needed to act on its files.
-type Place = (Project, OwnedConversation, Conversation);
 
 impl OwnFiles {
     /// Previews and runs the calls that the gate has sent to the server. Runs until dropped.
@@ -71,23 +68,20 @@ impl OwnFiles {
         }
     }
 
-    async fn place(&self, owned: &Owned, call: &GatedCall) -> Result<Place> {
-        let store = self.gate.store();
-        let project = store.project(owned).await?;
+    async fn conversation_of(&self, owned: &Owned, call: &GatedCall) -> Result<FoundConversation> {
         let session = call.session_id.ok_or(StoreError::NotFound)?;
-        let (conversation, described) = store.conversation(owned, session).await?;
-        Ok((project, conversation, described))
+        Ok(self.find(owned, session).await?)
     }
 
     async fn preview(&self, owned: &Owned, call: &GatedCall) -> Result<()> {
         let client = server(call);
-        let (project, conversation, described) = self.place(owned, call).await?;
+        let found = self.conversation_of(owned, call).await?;
         let (name, params) = (call.tool_name.clone(), call.tool_params.clone());
         let (never, whole) = (CancellationToken::new(), Map::new());
         let shown = self.read(
-            &project,
-            &conversation,
-            &described,
+            &found.project,
+            &found.owned,
+            &found.conversation,
             &whole,
             &never,
             move |own: &OwnFolder| preview(own, &name, params),
@@ -104,19 +98,19 @@ impl OwnFiles {
         let (client, attempt) = (server(call), call.attempt);
         let claim = GateInput::Claim { client, attempt };
         self.gate.decide(owned, call.tool_id, claim).await?;
-        let place = self.place(owned, call).await?;
-        let outcome = self.outcome(place, call).await.unwrap_or_else(|failed| failed);
+        let found = self.conversation_of(owned, call).await?;
+        let outcome = self.outcome(found, call).await.unwrap_or_else(|failed| failed);
         self.gate.take_outcome(owned, call.tool_id, (client, attempt), outcome).await?;
         Ok(())
     }
 
     async fn outcome(
         &self,
-        (project, conversation, described): Place,
+        FoundConversation { project, owned, conversation }: FoundConversation,
         call: &GatedCall,
     ) -> Result<ToolOutcome, ToolOutcome> {
         let never = CancellationToken::new();
-        let run = self.begin(&project, &conversation, &described, &never).await?;
+        let run = self.begin(&project, &owned, &conversation, &never).await?;
         let call = call.clone();
         let outcome = run.act(&never, move |own| execute(own, call)).await;
         let remarks = run.end().await?;

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 
 /// Decides whether a write is begun or given up, of which exactly one happens.
 #[derive(Clone, Default)]
-pub(super) struct Claim(Arc<AtomicBool>);
+pub(super) struct OnceFlag(Arc<AtomicBool>);
 
-impl Claim {
+impl OnceFlag {
     /// Whether this is the first call.
     pub(super) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -42,8 +42,9 @@ pub(super) enum WriteMode {
 pub(super) trait Job: Send {
     fn mode(&self) -> WriteMode;
     fn lock(&self) -> OwnerLock;
-    /// Whether the write is begun, or nobody waits for its answer any more.
-    fn is_claimed(&self) -> bool;
+    /// Whether the write can still begin: it has neither begun nor been given up, and somebody waits
+    /// for its answer.
+    fn can_begin(&self) -> bool;
     /// Whether the write waits on if it cannot be begun.
     fn is_patient(&self) -> bool;
     /// Runs the write. Returns its rows; `None` if it failed.
@@ -56,7 +57,7 @@ pub(super) struct Write<T, F> {
     pub(super) work: Option<F>,
     pub(super) mode: WriteMode,
     pub(super) lock: OwnerLock,
-    pub(super) claim: Claim,
+    pub(super) begun: OnceFlag,
     pub(super) patient: bool,
     pub(super) submitted: Instant,
     pub(super) outcome: Option<Result<T>>,
@@ -76,8 +77,8 @@ where
         self.lock
     }
 
-    fn is_claimed(&self) -> bool {
-        self.reply.is_closed() || self.claim.is_taken()
+    fn can_begin(&self) -> bool {
+        !self.reply.is_closed() && !self.begun.is_taken()
     }
 
     fn is_patient(&self) -> bool {
@@ -87,7 +88,7 @@ where
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, Option<PendingRows>> {
         Box::pin(async move {
             // Nobody waits for the answer any more, so nobody was promised that it happens.
-            if self.reply.is_closed() || !self.claim.take() {
+            if self.reply.is_closed() || !self.begun.take() {
                 return None;
             }
             let work = self.work.take()?;

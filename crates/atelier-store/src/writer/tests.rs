@@ -13,13 +13,13 @@ fn job(
     work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<((), PendingRows)>> + Send + 'static,
 ) -> Submitted {
     let (reply, answer) = oneshot::channel();
-    let (lock, claim) = (OwnerLock::of(UserId(Uuid::nil())), Claim::default());
+    let (lock, begun) = (OwnerLock::of(UserId(Uuid::nil())), OnceFlag::default());
     (
         Box::new(Write {
             work: Some(work),
             mode,
             lock,
-            claim,
+            begun,
             patient: false,
             outcome: None,
             reply,

@@ -10,7 +10,7 @@ mod secrets;
 mod terminal;
 mod tools;
 
-use crate::connect::client::Desk;
+use crate::connect::client::ProjectSetup;
 use atelier_testkit::{
     Answer,
     Backend::{self, Postgres, Sqlite},
@@ -23,18 +23,18 @@ use serde_json::{Value, json};
 /// A project with a conversation.
 #[derive(Clone)]
 pub(crate) struct Chat {
-    pub(crate) desk: Desk,
+    pub(crate) setup: ProjectSetup,
     session: String,
 }
 
 impl Chat {
     pub(crate) async fn new(server: &Server, name: &str) -> Self {
-        Self::of(Desk::new(server.user(name)).await).await
+        Self::of(ProjectSetup::new(server.user(name)).await).await
     }
 
-    pub(crate) async fn of(desk: Desk) -> Self {
-        let session = desk.post("chat/sessions/", json!({})).await.expect(201);
-        Self { session: session["id"].as_str().unwrap().to_owned(), desk }
+    pub(crate) async fn of(setup: ProjectSetup) -> Self {
+        let session = setup.post("chat/sessions/", json!({})).await.expect(201);
+        Self { session: session["id"].as_str().unwrap().to_owned(), setup }
     }
 
     /// A conversation in a project whose agents work on the conversation's own files.
@@ -43,33 +43,33 @@ impl Chat {
         let new = json!({"name": "sheets", "workspace": "conversation"});
         let project = user.post("/my/projects", new).await.expect(201);
         let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
-        Self::of(Desk { user, project, name: "sheets".into() }).await
+        Self::of(ProjectSetup { user, project, name: "sheets".into() }).await
     }
 
     /// The same conversation at another server.
     pub(crate) fn at(&self, server: &Server) -> Self {
-        let desk = Desk { user: self.desk.user.at(server), ..self.desk.clone() };
-        Self { desk, session: self.session.clone() }
+        let setup = ProjectSetup { user: self.setup.user.at(server), ..self.setup.clone() };
+        Self { setup, session: self.session.clone() }
     }
 
     /// Where messages are sent to.
     pub(crate) fn message_path(&self) -> String {
-        format!("{}/chat/{}/message", self.desk.project, self.session)
+        format!("{}/chat/{}/message", self.setup.project, self.session)
     }
 
-    pub(crate) async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
+    pub(crate) async fn post_message(&self, content: &str, agent: Option<&str>) -> Answer {
         let body = json!({"content": content, "target_agent": agent});
-        self.desk.post(&format!("chat/{}/message/", self.session), body).await
+        self.setup.post(&format!("chat/{}/message/", self.session), body).await
     }
 
-    pub(crate) async fn said(&self, content: &str, agent: Option<&str>) -> Value {
-        self.say(content, agent).await.expect(202)
+    pub(crate) async fn send(&self, content: &str, agent: Option<&str>) -> Value {
+        self.post_message(content, agent).await.expect(202)
     }
 
     /// Sends a message and waits for the answer.
     pub(crate) async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
-        let path = format!("{}/chat/{}/message", self.desk.project, self.session);
-        let request = self.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+        let path = format!("{}/chat/{}/message", self.setup.project, self.session);
+        let request = self.setup.user.request(Method::POST, &path).header("Prefer", "wait=30");
         let answer =
             request.json(&json!({"content": content, "target_agent": agent})).send().await.unwrap();
         assert_eq!(answer.status(), 200, "an answer in time");
@@ -77,12 +77,12 @@ impl Chat {
     }
 
     /// Changes the project's settings.
-    async fn settle(&self, settings: Value) {
-        self.desk.user.put(&self.desk.project, json!({"settings": settings})).await.expect(200);
+    async fn set_settings(&self, settings: Value) {
+        self.setup.user.put(&self.setup.project, json!({"settings": settings})).await.expect(200);
     }
 
     async fn get(&self, rest: &str) -> Value {
-        self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
+        self.setup.user.get(&format!("{}/{rest}", self.setup.project)).await.expect(200)
     }
 
     pub(crate) async fn messages(&self) -> Vec<Value> {
@@ -133,13 +133,13 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
     let mut events = chat
-        .desk
+        .setup
         .user
-        .events(&format!("{}/chat/{}/events", chat.desk.project, chat.session), None)
+        .events(&format!("{}/chat/{}/events", chat.setup.project, chat.session), None)
         .await;
     assert_eq!(events.comment().await, "hello");
 
-    let accepted = chat.said("first", Some("coder")).await;
+    let accepted = chat.send("first", Some("coder")).await;
     assert_eq!(accepted["plan_id"], Value::Null);
     let mut told = Vec::new();
     let mut words = String::new();
@@ -217,42 +217,50 @@ async fn invalid_messages_are_refused(#[values(Sqlite, Postgres)] backend: Backe
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
     for bad in ["", "  \n", "a\0b", &"x".repeat(300_000)] {
-        assert_eq!(chat.say(bad, Some("coder")).await.status.as_u16() / 100, 4, "{:.20}", bad);
+        assert_eq!(
+            chat.post_message(bad, Some("coder")).await.status.as_u16() / 100,
+            4,
+            "{:.20}",
+            bad
+        );
     }
-    let nobody = chat.say("hi", Some("nobody")).await;
+    let nobody = chat.post_message("hi", Some("nobody")).await;
     assert_eq!(nobody.problem(), (404, "not_found"));
     assert_eq!(nobody.body["detail"], r#"the project has no agent "nobody""#);
     let nowhere = format!("chat/{}/message", uuid::Uuid::now_v7());
     assert_eq!(
-        chat.desk.post(&nowhere, json!({"content": "hi"})).await.problem(),
+        chat.setup.post(&nowhere, json!({"content": "hi"})).await.problem(),
         (404, "not_found")
     );
     let unknown = chat
-        .desk
+        .setup
         .post(&format!("chat/{}/message", chat.session), json!({"content": "a", "to": 1}))
         .await;
     assert_eq!(unknown.problem(), (422, "invalid_request"));
     assert_eq!(chat.messages().await, Vec::<Value>::new());
 
     let bob = server.user("bob");
-    let theirs = format!("{}/chat/{}/message", chat.desk.project, chat.session);
+    let theirs = format!("{}/chat/{}/message", chat.setup.project, chat.session);
     assert_eq!(bob.post(&theirs, json!({"content": "hi"})).await.problem(), (404, "not_found"));
     // The conversation is not visible in another project of the same user.
-    let other = chat.desk.user.project("other").await;
+    let other = chat.setup.user.project("other").await;
     let path = format!("{other}/chat/{}/message", chat.session);
     assert_eq!(
-        chat.desk.user.post(&path, json!({"content": "hi"})).await.problem(),
+        chat.setup.user.post(&path, json!({"content": "hi"})).await.problem(),
         (404, "not_found")
     );
 
     // An archived conversation keeps its messages and accepts no new ones.
-    let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
+    let session = format!("{}/chat/sessions/{}", chat.setup.project, chat.session);
     let archived =
-        chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
+        chat.setup.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
     assert_eq!(archived.send().await.unwrap().status(), 200);
-    assert_eq!(chat.say("hi", Some("coder")).await.problem(), (409, "conversation_archived"));
-    chat.desk.user.delete(&session).await.expect(204);
-    assert_eq!(chat.desk.user.get(&session).await.problem(), (404, "not_found"));
+    assert_eq!(
+        chat.post_message("hi", Some("coder")).await.problem(),
+        (409, "conversation_archived")
+    );
+    chat.setup.user.delete(&session).await.expect(204);
+    assert_eq!(chat.setup.user.get(&session).await.problem(), (404, "not_found"));
 }
 
 #[rstest]
@@ -261,8 +269,8 @@ async fn model_error_is_reported_in_the_conversation(#[values(Sqlite, Postgres)]
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
     let mind = json!({"config": {"model": "openai/gpt-4o"}});
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, mind).await.expect(200);
+    let path = format!("{}/agents/coder", chat.setup.project);
+    chat.setup.user.put(&path, mind).await.expect(200);
     let answer = chat.ask("hi", Some("coder")).await;
     let words = "no key for provider openai: set OPENAI_API_KEY or pick the demo model";
     assert!(answer["content"].as_str().unwrap().contains(words), "{answer}");
@@ -278,25 +286,25 @@ async fn exhausted_budget_ends_the_task(#[values(Sqlite, Postgres)] backend: Bac
     let model = ScriptedModel::start(endless).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
+    let path = format!("{}/agents/coder", chat.setup.project);
     for (limits, words, steps) in [
         (json!({"max_steps": 3}), "the limit of 3 steps is reached", 3),
         (json!({"max_tokens": 20}), "the limit of 20 tokens is reached (30 used)", 2),
     ] {
-        chat.desk.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
+        chat.setup.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
         let answer = chat.ask("go", Some("coder")).await;
         assert!(answer["content"].as_str().unwrap().contains(words), "{answer}");
         let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
         assert_eq!(json!([task["steps"], task["error"]["code"]]), json!([steps, "limit_reached"]));
     }
-    chat.desk.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
-    let project = chat.desk.user.request(Method::PUT, &chat.desk.project);
+    chat.setup.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
+    let project = chat.setup.user.request(Method::PUT, &chat.setup.project);
     let strict =
         project.json(&json!({"settings": {"limits": {"max_steps": 1}}})).send().await.unwrap();
     assert_eq!(strict.status(), 200);
     let answer = chat.ask("go", Some("coder")).await;
     assert!(answer["content"].as_str().unwrap().contains("the limit of 1 steps"), "{answer}");
-    let bad = chat.desk.user.request(Method::PUT, &chat.desk.project);
+    let bad = chat.setup.user.request(Method::PUT, &chat.setup.project);
     let bad = bad.json(&json!({"settings": {"limits": {"max_steps": 0}}})).send().await.unwrap();
     assert_eq!(bad.status(), 422);
 }
@@ -310,14 +318,14 @@ async fn budget_holds_for_endpoints_that_report_no_usage(
     let model = ScriptedModel::start(endless).await;
     let server = priced(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
+    let path = format!("{}/agents/coder", chat.setup.project);
     for limits in [json!({"max_tokens": 40}), json!({"max_cost": 0.001})] {
-        chat.desk.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
+        chat.setup.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
         let answer = chat.ask("go", Some("coder")).await;
         let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
         assert_eq!(json!([task["steps"], task["error"]["code"]]), json!([1, "limit_reached"]));
         assert!(task["usage"]["input_tokens"].as_u64().unwrap() > 100, "{task}");
-        chat.desk.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
+        chat.setup.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
     }
 }
 
@@ -363,7 +371,7 @@ async fn calls_per_step_are_limited(#[values(Sqlite, Postgres)] backend: Backend
     let model = ScriptedModel::start(many).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("make them", Some("coder")).await;
+    let accepted = chat.send("make them", Some("coder")).await;
     let task = chat.task_until(&accepted, "parked").await;
     assert_eq!(task["calls"].as_array().unwrap().len(), 128);
     let calls = task["journal"][0]["calls"].as_array().unwrap();
@@ -371,7 +379,7 @@ async fn calls_per_step_are_limited(#[values(Sqlite, Postgres)] backend: Backend
     let told = calls[128]["result"]["content"].as_str().unwrap();
     assert!(told.contains("this one and the 71 after it were not made"), "{told}");
     let path = format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
-    chat.desk.post(&path, json!(null)).await.expect(200);
+    chat.setup.post(&path, json!(null)).await.expect(200);
     chat.pending(0).await;
 }
 
@@ -383,6 +391,6 @@ async fn tasks_are_listed_by_their_state() {
     chat.ask("hello", Some("coder")).await;
     assert_eq!(chat.get("tasks?status=completed").await["total"], 1);
     assert_eq!(chat.get("tasks?status=failed").await["total"], 0);
-    let bogus = chat.desk.user.get(&format!("{}/tasks?status=bogus", chat.desk.project)).await;
+    let bogus = chat.setup.user.get(&format!("{}/tasks?status=bogus", chat.setup.project)).await;
     assert_eq!(bogus.problem(), (422, "invalid_request"));
 }

@@ -32,14 +32,14 @@ fn on(backend: Backend, objects: Objects) -> Builder {
 }
 
 /// Ann with her own conversation.
-struct Desk {
+struct ConversationSetup {
     server: Server,
     ann: User,
     /// `/api/tenants/{tenant}/workspace/{conversation}`
     path: String,
 }
 
-impl Desk {
+impl ConversationSetup {
     async fn new(backend: Backend, objects: Objects) -> Self {
         Self::with(on(backend, objects)).await
     }

@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// A project with a connected client, and an event stream of the project.
-struct Desk {
+struct GateSetup {
     user: User,
     project: String,
     client: Uuid,
     events: Events,
 }
 
-impl Desk {
+impl GateSetup {
     async fn new(user: User) -> Self {
         let project = user.project(&format!("shop {}", Uuid::now_v7())).await;
         let events = user.events(&format!("{project}/events"), Some("0")).await;
-        let mut desk = Self { user, project, client: Uuid::now_v7(), events };
-        desk.connect().await;
-        desk
+        let mut setup = Self { user, project, client: Uuid::now_v7(), events };
+        setup.connect().await;
+        setup
     }
 
     async fn connect(&mut self) {
@@ -92,33 +92,33 @@ fn id(call: &Value) -> &str {
 #[tokio::test]
 async fn low_call_runs_without_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("tool_read_file", json!({"path": "README.md"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("tool_read_file", json!({"path": "README.md"})).await;
     assert_eq!((&call["status"], &call["risk_level"]), (&json!("dispatched"), &json!("LOW")));
     assert_eq!((&call["requires_approval"], &call["approval_id"]), (&json!(false), &Value::Null));
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     assert_eq!(signal.data["tool_id"], call["tool_id"]);
     assert_eq!(signal.data["tool_name"], "read_file");
     assert_eq!(signal.data["tool_params"], json!({"path": "README.md"}));
-    assert_eq!(signal.data["client_id"], json!(desk.client));
+    assert_eq!(signal.data["client_id"], json!(setup.client));
 
-    desk.claim(&signal).await.expect(200);
+    setup.claim(&signal).await.expect(200);
     let result = json!({"success": true, "content": "# Shop", "size": 6});
-    let done = desk.result(&signal, result.clone()).await.expect(200);
+    let done = setup.result(&signal, result.clone()).await.expect(200);
     assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &result));
-    assert_eq!(desk.until("TOOL_RESULT_ACK").await.data["status"], "completed");
-    assert_eq!(desk.show(&call).await, done);
+    assert_eq!(setup.until("TOOL_RESULT_ACK").await.data["status"], "completed");
+    assert_eq!(setup.show(&call).await, done);
 
     // A result counts once: repeating it is accepted, another result is not, and another machine's
     // result is not.
-    assert_eq!(desk.result(&signal, result).await.expect(200), done);
-    let other = desk.result(&signal, json!({"success": true, "content": "evil"})).await;
+    assert_eq!(setup.result(&signal, result).await.expect(200), done);
+    let other = setup.result(&signal, json!({"success": true, "content": "evil"})).await;
     assert_eq!(other.problem(), (409, "result_differs"));
-    desk.client = Uuid::now_v7();
-    let unknown = desk.result(&signal, json!({"success": true})).await;
+    setup.client = Uuid::now_v7();
+    let unknown = setup.result(&signal, json!({"success": true})).await;
     assert_eq!(unknown.problem(), (404, "not_found"));
-    desk.connect().await;
-    let stranger = desk.result(&signal, json!({"success": true})).await;
+    setup.connect().await;
+    let stranger = setup.result(&signal, json!({"success": true})).await;
     assert_eq!(stranger.problem(), (409, "not_your_call"));
 }
 
@@ -127,14 +127,14 @@ async fn low_call_runs_without_approval(#[values(Sqlite, Postgres)] backend: Bac
 #[tokio::test]
 async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     for (tool, params, code) in [
         ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), "command_not_allowed"),
         ("read_file", json!({"path": "../../etc/passwd"}), "path_outside_workspace"),
         ("read_file", json!({"path": "x", "user_id": 7}), "invalid_params"),
         ("fly", json!({}), "unknown_tool"),
     ] {
-        let call = desk.execute(tool, params).await;
+        let call = setup.execute(tool, params).await;
         assert_eq!(
             (&call["status"], &call["error"]["code"]),
             (&json!("denied"), &json!(code)),
@@ -142,11 +142,14 @@ async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Back
         );
     }
     let rm =
-        desk.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
+        setup.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
     assert!(rm["error"]["detail"].as_str().unwrap().starts_with("Command not allowed"), "{rm}");
     // The next event in the stream belongs to the harmless call, and no signal comes before it.
-    desk.execute("read_file", json!({"path": "a"})).await;
-    assert_eq!(desk.until("TOOL_EXECUTION_SIGNAL").await.data["tool_params"], json!({"path": "a"}));
+    setup.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(
+        setup.until("TOOL_EXECUTION_SIGNAL").await.data["tool_params"],
+        json!({"path": "a"})
+    );
 }
 
 /// TL-04.3 TL-05.1 TL-05.2 TL-02.2 TL-03.1
@@ -154,15 +157,15 @@ async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Back
 #[tokio::test]
 async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup
         .execute("execute_command", json!({"command": "npm", "args": ["install", "express"]}))
         .await;
     assert_eq!(
         (&call["status"], &call["risk_level"]),
         (&json!("pending_approval"), &json!("MEDIUM"))
     );
-    let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
+    let asked = setup.until("TOOL_APPROVAL_REQUEST").await;
     assert_eq!(
         asked.data,
         json!({
@@ -194,14 +197,14 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
     for field in ["created_at", "approval_id", "rule", "reason", "digest"] {
         assert!(asked.data[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
     }
-    let pending = desk.user.get(&desk.path("approvals?status=pending")).await.expect(200);
+    let pending = setup.user.get(&setup.path("approvals?status=pending")).await.expect(200);
     assert_eq!(
         (&pending["total"], &pending["approvals"][0]["tool_id"]),
         (&json!(1), &call["tool_id"])
     );
-    assert_eq!(desk.user.get("/my/approvals/").await.expect(200)["total"], 1);
+    assert_eq!(setup.user.get("/my/approvals/").await.expect(200)["total"], 1);
 
-    let mut lost = desk.user.events(&desk.path("events"), Some("nonsense")).await;
+    let mut lost = setup.user.events(&setup.path("events"), Some("nonsense")).await;
     let reset = lost.next().await;
     assert_eq!(
         reset.data["snapshot"]["pending"][0]["tool_id"], call["tool_id"],
@@ -210,26 +213,26 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
 
     // All of it survives a restart of the server.
     let server = server.restart().await;
-    desk.user = desk.user.at(&server);
-    desk.events = desk.user.events(&desk.path("events"), Some(&asked.id)).await;
-    let approved = desk.decide(&call, "approve", json!({})).await.expect(200);
+    setup.user = setup.user.at(&server);
+    setup.events = setup.user.events(&setup.path("events"), Some(&asked.id)).await;
+    let approved = setup.decide(&call, "approve", json!({})).await.expect(200);
     assert_eq!(approved["approval"]["status"], "approved");
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     assert_eq!(
         (&signal.data["tool_id"], &signal.data["digest"]),
         (&call["tool_id"], &call["digest"])
     );
     // A decision cannot be changed.
     for how in ["approve", "reject"] {
-        let late = desk.decide(&call, how, json!({})).await;
+        let late = setup.decide(&call, how, json!({})).await;
         assert_eq!(late.problem(), (409, "already_settled"));
         assert!(late.body["detail"].as_str().unwrap().contains("dispatched"), "{}", late.body);
     }
-    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    let audit = setup.user.get(&setup.path("audit")).await.expect(200);
     let entry = &audit["audit"][0];
     assert_eq!(
         (&entry["decision"], &entry["by"]),
-        (&json!("approved"), &desk.user.claims()["sub"])
+        (&json!("approved"), &setup.user.claims()["sub"])
     );
     assert_eq!(entry["digest"], call["digest"]);
 }
@@ -239,19 +242,19 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
 #[tokio::test]
 async fn rejection_returns_its_reason(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("delete_file", json!({"path": "a.txt"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(call["risk_level"], "HIGH");
-    let call = desk.preview(&call).await;
-    assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["timeout_seconds"], 600);
+    let call = setup.preview(&call).await;
+    assert_eq!(setup.until("TOOL_APPROVAL_REQUEST").await.data["timeout_seconds"], 600);
     let rejected =
-        desk.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
+        setup.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
     assert_eq!(rejected["status"], "rejected");
     assert_eq!(
         rejected["error"],
         json!({"code": "approval_rejected", "detail": "Rejected by the user: I still need it"})
     );
-    assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
+    assert_eq!(setup.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
 }
 
 /// TL-06.3: the user sees the difference to the file on the machine; if the file changes meanwhile,
@@ -260,32 +263,33 @@ async fn rejection_returns_its_reason(#[values(Sqlite, Postgres)] backend: Backe
 #[tokio::test]
 async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
     assert_eq!(call["status"], "previewing");
     for (base, diff) in [("c0ffee", "-old\n+new\n"), ("decaf", "-older\n+new\n")] {
-        let wanted = desk.until("TOOL_PREVIEW_REQUEST").await;
-        assert_eq!(wanted.data["client_id"], json!(desk.client));
-        let preview = json!({"client_id": desk.client, "base_checksum": base, "diff": diff});
+        let wanted = setup.until("TOOL_PREVIEW_REQUEST").await;
+        assert_eq!(wanted.data["client_id"], json!(setup.client));
+        let preview = json!({"client_id": setup.client, "base_checksum": base, "diff": diff});
         let stranger = json!({"client_id": Uuid::now_v7(), "base_checksum": base, "diff": "evil"});
         let path = format!("tools/{}/preview", id(&call));
-        assert_eq!(desk.post(&path, stranger).await.problem(), (404, "not_found"));
-        let odd = desk.post(&path, json!({"client_id": desk.client, "diff": 5})).await.expect(422);
+        assert_eq!(setup.post(&path, stranger).await.problem(), (404, "not_found"));
+        let odd =
+            setup.post(&path, json!({"client_id": setup.client, "diff": 5})).await.expect(422);
         assert!(odd["detail"].as_str().unwrap().contains("expected a string"), "{odd}");
-        let asked = desk.post(&path, preview).await.expect(200);
-        assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["preview"]["diff"], diff);
-        desk.decide(&asked, "approve", json!({})).await.expect(200);
-        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        let asked = setup.post(&path, preview).await.expect(200);
+        assert_eq!(setup.until("TOOL_APPROVAL_REQUEST").await.data["preview"]["diff"], diff);
+        setup.decide(&asked, "approve", json!({})).await.expect(200);
+        let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
         assert_eq!(signal.data["base_checksum"], base);
-        let shown = &desk.show(&call).await["approval"]["preview_digest"];
+        let shown = &setup.show(&call).await["approval"]["preview_digest"];
         assert!(shown.is_string() && signal.data["preview_digest"] == *shown, "{}", signal.data);
-        desk.claim(&signal).await.expect(200);
+        setup.claim(&signal).await.expect(200);
         if base == "c0ffee" {
             // The file has changed in the meantime, so the user is asked again.
             let stale = json!({"success": false, "code": "stale", "error": "the file has changed"});
-            assert_eq!(desk.result(&signal, stale).await.expect(200)["status"], "previewing");
+            assert_eq!(setup.result(&signal, stale).await.expect(200)["status"], "previewing");
         } else {
-            let done = desk.result(&signal, json!({"success": true, "size": 4})).await.expect(200);
+            let done = setup.result(&signal, json!({"success": true, "size": 4})).await.expect(200);
             assert_eq!(done["status"], "completed");
         }
     }
@@ -296,17 +300,17 @@ async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] bac
 #[tokio::test]
 async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let commit = json!({"command": "git", "args": ["commit", "-m", "x"]});
-    let session = crate::conversation(&desk.user, &desk.project).await;
+    let session = crate::conversation(&setup.user, &setup.project).await;
     let ask = async |session: Uuid, params: &Value| {
         let body =
             json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
-        desk.post("tools/execute", body).await.expect(200)
+        setup.post("tools/execute", body).await.expect(200)
     };
     let first = ask(session, &commit).await;
-    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
-    let grants = desk.user.get(&desk.path("grants")).await.expect(200);
+    setup.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let grants = setup.user.get(&setup.path("grants")).await.expect(200);
     assert_eq!(grants["total"], 1);
     let grant = &grants["grants"][0];
     assert_eq!(
@@ -316,14 +320,14 @@ async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)]
 
     let again = ask(session, &commit).await;
     assert_eq!((&again["status"], &again["grant_id"]), (&json!("dispatched"), &grant["id"]));
-    let other = crate::conversation(&desk.user, &desk.project).await;
+    let other = crate::conversation(&setup.user, &setup.project).await;
     let other_session = ask(other, &commit).await;
     assert_eq!(other_session["status"], "pending_approval");
     let other_class = ask(session, &json!({"command": "git", "args": ["push", "--force"]})).await;
     assert_eq!(other_class["status"], "pending_approval");
 
     let withdrawn =
-        desk.user.delete(&desk.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
+        setup.user.delete(&setup.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
     assert_eq!(withdrawn.status, 200);
     assert_eq!(ask(session, &commit).await["status"], "pending_approval");
 }
@@ -333,36 +337,35 @@ async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)]
 #[tokio::test]
 async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let allow = async |desk: &Desk| {
-        let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let allow = async |setup: &GateSetup| {
+        let call = setup.execute("create_directory", json!({"path": "d"})).await;
         assert_eq!(call["status"], "pending_approval", "nothing is left of the last connection");
-        desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+        setup.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
         assert_eq!(
-            desk.execute("create_directory", json!({"path": "d"})).await["status"],
+            setup.execute("create_directory", json!({"path": "d"})).await["status"],
             "dispatched"
         );
     };
-    allow(&desk).await;
+    allow(&setup).await;
     // The same process reconnects.
-    let mut body =
-        json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
+    let mut body = json!({"client_id": setup.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
     body["resumed"] = json!(true);
-    desk.post("clients", body).await.expect(200);
+    setup.post("clients", body).await.expect(200);
     assert_eq!(
-        desk.execute("create_directory", json!({"path": "d"})).await["status"],
+        setup.execute("create_directory", json!({"path": "d"})).await["status"],
         "dispatched"
     );
     // Another process connects with the same identity.
-    desk.connect().await;
-    desk.until("GRANT_WITHDRAWN").await;
-    allow(&desk).await;
+    setup.connect().await;
+    setup.until("GRANT_WITHDRAWN").await;
+    allow(&setup).await;
     // A client disconnects explicitly.
-    let away = desk.path(&format!("clients/{}", desk.client));
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
-    desk.connect().await;
-    allow(&desk).await;
+    let away = setup.path(&format!("clients/{}", setup.client));
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    assert_eq!(setup.user.get(&setup.path("grants")).await.expect(200)["total"], 0);
+    setup.connect().await;
+    allow(&setup).await;
 }
 
 /// TL-02.3 TL-07.1: a session is a conversation of this project, and naming another agent does not
@@ -373,19 +376,19 @@ async fn permission_of_one_agent_does_not_cover_another(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let session = crate::conversation(&desk.user, &desk.project).await;
+    let setup = GateSetup::new(server.user("ann")).await;
+    let session = crate::conversation(&setup.user, &setup.project).await;
     let ask = |session: Uuid| json!({"tool_name": "create_directory", "tool_params": {"path": "d"}, "agent_id": "coder", "session_id": session});
-    let first = desk.post("tools/execute", ask(session)).await.expect(200);
-    desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
-    assert_eq!(desk.post("tools/execute", ask(session)).await.expect(200)["status"], "dispatched");
-    let agent = server.program("ann", "agent", &desk.project);
-    let borrowed = agent.post(&desk.path("tools/execute"), ask(session)).await.expect(200);
+    let first = setup.post("tools/execute", ask(session)).await.expect(200);
+    setup.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
+    assert_eq!(setup.post("tools/execute", ask(session)).await.expect(200)["status"], "dispatched");
+    let agent = server.program("ann", "agent", &setup.project);
+    let borrowed = agent.post(&setup.path("tools/execute"), ask(session)).await.expect(200);
     assert_eq!(borrowed["status"], "pending_approval");
-    let elsewhere = Desk::new(server.user("ann")).await;
+    let elsewhere = GateSetup::new(server.user("ann")).await;
     let foreign = crate::conversation(&elsewhere.user, &elsewhere.project).await;
     for session in [Uuid::now_v7(), foreign] {
-        assert_eq!(desk.post("tools/execute", ask(session)).await.status, 404);
+        assert_eq!(setup.post("tools/execute", ask(session)).await.status, 404);
     }
 }
 
@@ -394,38 +397,41 @@ async fn permission_of_one_agent_does_not_cover_another(
 #[tokio::test]
 async fn approval_does_not_outlive_a_rule_change(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     let touch = json!({"command": "touch", "args": ["a.txt"]});
-    let rules = async |desk: &Desk, policy: Value| {
-        desk.user.put(&desk.project, json!({"settings": {"policy": policy}})).await.expect(200);
+    let rules = async |setup: &GateSetup, policy: Value| {
+        setup.user.put(&setup.project, json!({"settings": {"policy": policy}})).await.expect(200);
     };
-    let denied = desk.execute("execute_command", touch.clone()).await;
-    let riskier = desk.execute("execute_command", touch.clone()).await;
-    rules(&desk, json!({"deny": ["touch"]})).await;
-    let answer = desk.decide(&denied, "approve", json!({"scope": "class"})).await.expect(200);
+    let denied = setup.execute("execute_command", touch.clone()).await;
+    let riskier = setup.execute("execute_command", touch.clone()).await;
+    rules(&setup, json!({"deny": ["touch"]})).await;
+    let answer = setup.decide(&denied, "approve", json!({"scope": "class"})).await.expect(200);
     assert_eq!(
         (&answer["status"], &answer["error"]["code"]),
         (&json!("denied"), &json!("command_not_allowed"))
     );
-    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
-    rules(&desk, json!({"at_least": {"touch": "HIGH"}})).await;
-    let again = desk.decide(&riskier, "approve", json!({})).await.expect(200);
+    assert_eq!(setup.user.get(&setup.path("grants")).await.expect(200)["total"], 0);
+    rules(&setup, json!({"at_least": {"touch": "HIGH"}})).await;
+    let again = setup.decide(&riskier, "approve", json!({})).await.expect(200);
     assert_eq!(
         (&again["status"], &again["risk_level"]),
         (&json!("pending_approval"), &json!("HIGH"))
     );
     assert_ne!(again["approval_id"], riskier["approval_id"]);
-    assert_eq!(desk.decide(&again, "approve", json!({})).await.expect(200)["status"], "dispatched");
+    assert_eq!(
+        setup.decide(&again, "approve", json!({})).await.expect(200)["status"],
+        "dispatched"
+    );
 
     // The call is approved and waits for a machine. The new rules also apply when a machine
     // connects.
-    let away = desk.path(&format!("clients/{}", desk.client));
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    let waiting = desk.execute("read_file", json!({"path": "a"})).await;
+    let away = setup.path(&format!("clients/{}", setup.client));
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    let waiting = setup.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(waiting["status"], "approved");
-    rules(&desk, json!({"deny": ["read_file"]})).await;
-    desk.connect().await;
-    assert_eq!(desk.show(&waiting).await["status"], "denied");
+    rules(&setup, json!({"deny": ["read_file"]})).await;
+    setup.connect().await;
+    assert_eq!(setup.show(&waiting).await["status"], "denied");
 }
 
 /// TL-02.3: HIGH calls are covered only if the user says so.
@@ -435,18 +441,19 @@ async fn all_calls_of_an_agent_can_be_allowed_for_a_session(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let ask = async |agent: &str, tool: &str| {
         let body = json!({"tool_name": tool, "tool_params": {"path": "d"}, "agent_id": agent});
-        desk.post("tools/execute", body).await.expect(200)
+        setup.post("tools/execute", body).await.expect(200)
     };
     let first = ask("coder", "create_directory").await;
-    desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
+    setup.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
     assert_eq!(ask("coder", "create_directory").await["status"], "dispatched");
     assert_eq!(ask("writer", "create_directory").await["status"], "pending_approval");
-    let high = desk.preview(&ask("coder", "delete_file").await).await;
+    let high = setup.preview(&ask("coder", "delete_file").await).await;
     assert_eq!(high["status"], "pending_approval");
-    desk.decide(&high, "approve", json!({"scope": "agent", "include_high": true}))
+    setup
+        .decide(&high, "approve", json!({"scope": "agent", "include_high": true}))
         .await
         .expect(200);
     assert_eq!(ask("coder", "delete_file").await["status"], "dispatched");
@@ -458,20 +465,20 @@ async fn all_calls_of_an_agent_can_be_allowed_for_a_session(
 async fn undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     // Long enough for a restart in between, even on a busy machine.
     let server = build(backend).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    let asked = setup.until("TOOL_APPROVAL_REQUEST").await;
     let server = server.restart().await;
-    desk.user = desk.user.at(&server);
-    desk.events = desk.user.events(&desk.path("events"), Some(&asked.id)).await;
-    assert_eq!(desk.until("TOOL_APPROVAL_WARNING").await.data["approval_id"], call["approval_id"]);
+    setup.user = setup.user.at(&server);
+    setup.events = setup.user.events(&setup.path("events"), Some(&asked.id)).await;
+    assert_eq!(setup.until("TOOL_APPROVAL_WARNING").await.data["approval_id"], call["approval_id"]);
     let expired = eventually("time decides", async || {
-        let call = desk.show(&call).await;
+        let call = setup.show(&call).await;
         (call["status"] == "expired").then_some(call)
     })
     .await;
     assert_eq!(expired["error"], json!({"code": "approval_timeout", "detail": "Approval timeout"}));
-    assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
+    assert_eq!(setup.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
     eventually("the log has it", async || server.log().contains("time is up").then_some(())).await;
 }
 
@@ -480,18 +487,18 @@ async fn undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
 #[tokio::test]
 async fn call_waits_for_a_client_and_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("GATE__DISPATCH", "1s").start().await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let away = desk.path(&format!("clients/{}", desk.client));
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    let waiting = desk.execute("read_file", json!({"path": "a"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let away = setup.path(&format!("clients/{}", setup.client));
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    let waiting = setup.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(waiting["status"], "approved");
-    desk.connect().await;
-    assert_eq!(desk.until("TOOL_EXECUTION_SIGNAL").await.data["tool_id"], waiting["tool_id"]);
+    setup.connect().await;
+    assert_eq!(setup.until("TOOL_EXECUTION_SIGNAL").await.data["tool_id"], waiting["tool_id"]);
 
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    let lost = desk.execute("read_file", json!({"path": "b"})).await;
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    let lost = setup.execute("read_file", json!({"path": "b"})).await;
     let expired = eventually("it gives up", async || {
-        let call = desk.show(&lost).await;
+        let call = setup.show(&lost).await;
         (call["status"] == "expired").then_some(call)
     })
     .await;
@@ -504,16 +511,16 @@ async fn prefer_wait_answers_when_the_call_is_settled(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let request = desk.user.request("POST".parse().unwrap(), &desk.path("tools/execute"));
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let request = setup.user.request("POST".parse().unwrap(), &setup.path("tools/execute"));
     let request = request.header("prefer", "wait=20");
     let body = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
     let asking = tokio::spawn(async move {
         request.json(&body).send().await.unwrap().json::<Value>().await.unwrap()
     });
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
-    desk.claim(&signal).await.expect(200);
-    desk.result(&signal, json!({"success": true, "content": "x"})).await.expect(200);
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
+    setup.claim(&signal).await.expect(200);
+    setup.result(&signal, json!({"success": true, "content": "x"})).await.expect(200);
     let call = asking.await.unwrap();
     assert_eq!((&call["status"], &call["result"]["content"]), (&json!("completed"), &json!("x")));
 }
@@ -523,9 +530,9 @@ async fn prefer_wait_answers_when_the_call_is_settled(
 #[tokio::test]
 async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    let approval = desk.path(&format!("approvals/{}", call["approval_id"].as_str().unwrap()));
+    let setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    let approval = setup.path(&format!("approvals/{}", call["approval_id"].as_str().unwrap()));
     for (name, role, approve, reject) in [
         ("ann", "agent", 403, 403),
         ("ann", "client", 403, 403),
@@ -533,7 +540,7 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
         ("bob", "admin", 404, 200),
     ] {
         let other = match role {
-            "agent" | "client" => server.program(name, role, &desk.project),
+            "agent" | "client" => server.program(name, role, &setup.project),
             _ => server.user_with(name, &["--role", role]),
         };
         assert_eq!(
@@ -547,22 +554,22 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
             "{name} {role}"
         );
     }
-    assert_eq!(desk.show(&call).await["status"], "rejected");
+    assert_eq!(setup.show(&call).await["status"], "rejected");
 
     // An agent cannot approve, and a client cannot request calls.
-    let agent = server.program("ann", "agent", &desk.project);
-    let client = server.program("ann", "client", &desk.project);
+    let agent = server.program("ann", "agent", &setup.project);
+    let client = server.program("ann", "client", &setup.project);
     let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
-    assert_eq!(client.post(&desk.path("tools/execute"), ask.clone()).await.status, 403);
+    assert_eq!(client.post(&setup.path("tools/execute"), ask.clone()).await.status, 403);
     // The machine is the client's own, so only the client can report for it.
-    desk.user.delete(&desk.path(&format!("clients/{}", desk.client))).await.expect(204);
-    let machine = json!({"client_id": desk.client, "root": "/", "os": "linux", "isolation": {}});
-    client.post(&desk.path("clients"), machine).await.expect(200);
-    let call = agent.post(&desk.path("tools/execute"), ask).await.expect(200);
-    let result = json!({"client_id": desk.client, "attempt": 1, "result": {"success": true}});
-    let path = desk.path(&format!("tools/{}/result", id(&call)));
+    setup.user.delete(&setup.path(&format!("clients/{}", setup.client))).await.expect(204);
+    let machine = json!({"client_id": setup.client, "root": "/", "os": "linux", "isolation": {}});
+    client.post(&setup.path("clients"), machine).await.expect(200);
+    let call = agent.post(&setup.path("tools/execute"), ask).await.expect(200);
+    let result = json!({"client_id": setup.client, "attempt": 1, "result": {"success": true}});
+    let path = setup.path(&format!("tools/{}/result", id(&call)));
     assert_eq!(agent.post(&path, result.clone()).await.status, 403);
-    assert_eq!(desk.user.post(&path, result.clone()).await.status, 404);
+    assert_eq!(setup.user.post(&path, result.clone()).await.status, 404);
     assert_eq!(client.post(&path, result).await.expect(200)["status"], "completed");
 }
 
@@ -574,7 +581,7 @@ async fn calls_of_another_project_look_like_unknown_calls(
 ) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let (shop, blog) = (Desk::new(ann.clone()).await, Desk::new(ann).await);
+    let (shop, blog) = (GateSetup::new(ann.clone()).await, GateSetup::new(ann).await);
     let call = shop.execute("create_directory", json!({"path": "d"})).await;
     shop.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
     let call = shop.preview(&shop.execute("delete_file", json!({"path": "d"})).await).await;
@@ -621,35 +628,35 @@ async fn call_that_the_client_rates_higher_is_asked_about_again(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("read_file", json!({"path": "notes"})).await;
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("read_file", json!({"path": "notes"})).await;
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     let refused = json!({
         "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "read_file \
             file.secret",
         "error": "notes: The file usually holds secrets.",
     });
-    let asked = desk.result(&signal, refused.clone()).await.expect(200);
+    let asked = setup.result(&signal, refused.clone()).await.expect(200);
     assert_eq!(
         (&asked["status"], &asked["risk_level"]),
         (&json!("pending_approval"), &json!("HIGH"))
     );
-    let request = desk.until("TOOL_APPROVAL_REQUEST").await;
+    let request = setup.until("TOOL_APPROVAL_REQUEST").await;
     assert_eq!(
         (&request.data["risk_level"], &request.data["timeout_seconds"]),
         (&json!("HIGH"), &json!(600))
     );
     assert_eq!(request.data["reason"], refused["error"]);
-    desk.decide(&asked, "approve", json!({})).await.expect(200);
-    let again = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    setup.decide(&asked, "approve", json!({})).await.expect(200);
+    let again = setup.until("TOOL_EXECUTION_SIGNAL").await;
     assert_eq!((&again.data["risk_level"], &again.data["attempt"]), (&json!("HIGH"), &json!(2)));
     // The same refusal again is not a reason to ask again, so the call fails.
-    let failed = desk.result(&again, refused).await.expect(200);
+    let failed = setup.result(&again, refused).await.expect(200);
     assert_eq!(
         (&failed["status"], &failed["error"]["code"]),
         (&json!("failed"), &json!("approval_required"))
     );
-    assert_eq!(desk.show(&call).await["risk_level"], "HIGH");
+    assert_eq!(setup.show(&call).await["risk_level"], "HIGH");
 }
 
 /// It is checked before a user is asked, and again when a machine connects later.
@@ -657,30 +664,33 @@ async fn call_that_the_client_rates_higher_is_asked_about_again(
 #[tokio::test]
 async fn isolation_can_be_required_for_commands(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("GATE__DEMAND_ISOLATION", "true").start().await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     let list = json!({"command": "ls", "args": []});
-    let refused = desk.execute("execute_command", list.clone()).await;
+    let refused = setup.execute("execute_command", list.clone()).await;
     assert_eq!(
         (&refused["status"], &refused["error"]["code"]),
         (&json!("denied"), &json!("isolation_required"))
     );
-    assert_eq!(desk.execute("read_file", json!({"path": "a"})).await["status"], "dispatched");
+    assert_eq!(setup.execute("read_file", json!({"path": "a"})).await["status"], "dispatched");
 
-    assert_eq!(desk.user.delete(&desk.path(&format!("clients/{}", desk.client))).await.status, 204);
-    let waiting = desk.execute("execute_command", list.clone()).await;
+    assert_eq!(
+        setup.user.delete(&setup.path(&format!("clients/{}", setup.client))).await.status,
+        204
+    );
+    let waiting = setup.execute("execute_command", list.clone()).await;
     assert_eq!(waiting["status"], "approved");
-    desk.connect().await;
-    let late = desk.show(&waiting).await;
+    setup.connect().await;
+    let late = setup.show(&waiting).await;
     assert_eq!(
         (&late["status"], &late["error"]["code"]),
         (&json!("failed"), &json!("isolation_required"))
     );
 
     let isolation = json!({"enforces_read_only": true});
-    let body = json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": isolation});
-    desk.post("clients", body).await.expect(200);
-    assert_eq!(desk.execute("execute_command", list).await["status"], "dispatched");
-    assert_eq!(desk.user.get("/my/policy").await.expect(200)["demand_isolation"], true);
+    let body = json!({"client_id": setup.client, "root": "/home/ann/shop", "os": "linux", "isolation": isolation});
+    setup.post("clients", body).await.expect(200);
+    assert_eq!(setup.execute("execute_command", list).await["status"], "dispatched");
+    assert_eq!(setup.user.get("/my/policy").await.expect(200)["demand_isolation"], true);
 }
 
 /// TL-02.1 TL-03.1
@@ -688,16 +698,16 @@ async fn isolation_can_be_required_for_commands(#[values(Sqlite, Postgres)] back
 #[tokio::test]
 async fn past_approvals_are_listed_by_status(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let mut calls = Vec::new();
     for _ in 0..4 {
-        calls.push(desk.execute("create_directory", json!({"path": "d"})).await);
+        calls.push(setup.execute("create_directory", json!({"path": "d"})).await);
     }
-    desk.decide(&calls[0], "approve", json!({})).await.expect(200);
-    desk.decide(&calls[1], "reject", json!({"reason": "no"})).await.expect(200);
-    desk.post(&format!("tools/{}/cancel", id(&calls[2])), json!({})).await.expect(200);
+    setup.decide(&calls[0], "approve", json!({})).await.expect(200);
+    setup.decide(&calls[1], "reject", json!({"reason": "no"})).await.expect(200);
+    setup.post(&format!("tools/{}/cancel", id(&calls[2])), json!({})).await.expect(200);
     let listed = async |query: &str| {
-        let list = desk.user.get(&desk.path(&format!("approvals{query}"))).await.expect(200);
+        let list = setup.user.get(&setup.path(&format!("approvals{query}"))).await.expect(200);
         let ids: Vec<Value> = list["approvals"]
             .as_array()
             .unwrap()
@@ -715,7 +725,7 @@ async fn past_approvals_are_listed_by_status(#[values(Sqlite, Postgres)] backend
     assert_eq!(listed("?status=cancelled").await, [id(2)]);
     assert_eq!(listed("?status=expired").await, Vec::<Value>::new());
     assert_eq!(listed("?status=all").await, [id(3), id(2), id(1), id(0)]);
-    let other = desk.user.get(&desk.path("approvals?status=maybe")).await;
+    let other = setup.user.get(&setup.path("approvals?status=maybe")).await;
     assert_eq!(other.status, 422, "{}", other.body);
 }
 
@@ -726,20 +736,20 @@ async fn settled_calls_are_deleted_after_their_retention_time(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = build(backend).start().await;
-    let desk = Desk::new(server.user("ann")).await;
-    let settled = desk.execute("create_directory", json!({"path": "d"})).await;
-    let waiting = desk.execute("create_directory", json!({"path": "e"})).await;
-    desk.decide(&settled, "reject", json!({})).await.expect(200);
-    let path = |call: &Value| desk.path(&format!("tools/{}", id(call)));
+    let setup = GateSetup::new(server.user("ann")).await;
+    let settled = setup.execute("create_directory", json!({"path": "d"})).await;
+    let waiting = setup.execute("create_directory", json!({"path": "e"})).await;
+    setup.decide(&settled, "reject", json!({})).await.expect(200);
+    let path = |call: &Value| setup.path(&format!("tools/{}", id(call)));
     // Every start deletes calls that are too old.
     let server = server.restart_with("ATELIER_GATE__KEEP_DAYS", Some("0")).await;
-    let ann = server.bearer(desk.user.token.clone());
+    let ann = server.bearer(setup.user.token.clone());
     eventually("the settled call is gone", async || {
         (ann.get(&path(&settled)).await.status == 404).then_some(())
     })
     .await;
     assert_eq!(ann.get(&path(&waiting)).await.expect(200)["status"], "pending_approval");
-    let audit = ann.get(&desk.path("audit")).await.expect(200);
+    let audit = ann.get(&setup.path("audit")).await.expect(200);
     let rejected = audit["audit"]
         .as_array()
         .unwrap()
@@ -753,18 +763,22 @@ async fn settled_calls_are_deleted_after_their_retention_time(
 #[tokio::test]
 async fn invalid_project_rules_are_refused(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     for policy in
         [json!({"deny": "everything"}), json!({"bogus": 1}), json!({"deny": ["toch"]}), json!(null)]
     {
         let settings = json!({"settings": {"policy": policy}});
-        assert_eq!(desk.user.put(&desk.project, settings.clone()).await.status, 422, "{settings}");
+        assert_eq!(
+            setup.user.put(&setup.project, settings.clone()).await.status,
+            422,
+            "{settings}"
+        );
         let project = json!({"name": "another", "settings": settings["settings"]});
-        assert_eq!(desk.user.post("/my/projects", project).await.status, 422, "{settings}");
+        assert_eq!(setup.user.post("/my/projects", project).await.status, 422, "{settings}");
     }
     let settings = json!({"settings": {"policy": {"deny": ["read_file"]}}});
-    desk.user.put(&desk.project, settings).await.expect(200);
-    let call = desk.execute("read_file", json!({"path": "a"})).await;
+    setup.user.put(&setup.project, settings).await.expect(200);
+    let call = setup.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(
         call["error"]["detail"],
         "Command not allowed: This project does not allow read_file."
@@ -779,8 +793,8 @@ async fn available_tools_have_schema_risk_and_approval_flag(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let available = desk.user.get(&desk.path("tools/available")).await.expect(200);
+    let setup = GateSetup::new(server.user("ann")).await;
+    let available = setup.user.get(&setup.path("tools/available")).await.expect(200);
     let edits = json!([{"old_text": "a", "new_text": "b"}]);
     // Tool, risk, required parameters, optional parameters, and an ordinary call.
     let expected = [
@@ -855,7 +869,7 @@ async fn available_tools_have_schema_risk_and_approval_flag(
             ]),
             json!([name, risk, asks, "object", required, false]),
         );
-        let call = desk.execute(name, params).await;
+        let call = setup.execute(name, params).await;
         // Nobody knows the sandbox of this machine, so scripts are asked about there.
         let (risk, asks) = if name == "shell" { ("MEDIUM", true) } else { (risk, asks) };
         assert_eq!(

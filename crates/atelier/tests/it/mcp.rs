@@ -3,7 +3,7 @@
 
 use crate::{
     build,
-    connect::client::{Desk, Machine},
+    connect::client::{Machine, ProjectSetup},
     start,
 };
 use atelier_testkit::{
@@ -31,12 +31,12 @@ async fn call(host: &User, mount: &str, tool: &str, arguments: Value) -> (String
 #[tokio::test]
 async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let machine = Machine::new();
     machine.write("notes.txt", "one\n");
-    let _client = machine.connect(&desk, &server.url).await;
-    let mount = desk.project.replace("/my/", "/mcp/");
-    let host = server.program("ann", "agent", &desk.project);
+    let _client = machine.connect(&setup, &server.url).await;
+    let mount = setup.project.replace("/my/", "/mcp/");
+    let host = server.program("ann", "agent", &setup.project);
 
     let read = call(&host, &mount, "read_file", json!({"path": "notes.txt"})).await;
     assert_eq!(read, ("one\n".to_owned(), false));
@@ -50,12 +50,12 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
         let (host, to) = (host.clone(), mount.clone());
         let asking = tokio::spawn(async move { call(&host, &to, "write_file", write).await });
         let pending = eventually("a person is asked", async || {
-            let list = desk.user.get(&format!("{}/approvals", desk.project)).await.expect(200);
+            let list = setup.user.get(&format!("{}/approvals", setup.project)).await.expect(200);
             list["approvals"].get(0).cloned()
         })
         .await;
         assert_eq!(machine.read("notes.txt"), "one\n");
-        desk.decide(&pending, how, body).await;
+        setup.decide(&pending, how, body).await;
         let (said, error) = asking.await.unwrap();
         assert_eq!((error, said.contains("not now")), (how == "reject", how == "reject"), "{said}");
         assert_eq!(machine.read("notes.txt"), expected);
@@ -66,12 +66,12 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
 #[tokio::test]
 async fn mcp_host_tries_in_a_layer_and_the_user_decides() {
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let machine = Machine::new();
     machine.write("notes.txt", "one\n");
-    let _client = machine.connect(&desk, &server.url).await;
-    let mount = desk.project.replace("/my/", "/mcp/");
-    let host = server.program("ann", "agent", &desk.project);
+    let _client = machine.connect(&setup, &server.url).await;
+    let mount = setup.project.replace("/my/", "/mcp/");
+    let host = server.program("ann", "agent", &setup.project);
     let script = json!({"script": "echo two | tee -a notes.txt"});
     let (ran, error) = call(&host, &mount, "shell", script).await;
     let ran: Value = serde_json::from_str(&ran).unwrap();
@@ -84,11 +84,11 @@ async fn mcp_host_tries_in_a_layer_and_the_user_decides() {
         tokio::spawn(async move { call(&host, &mount, "land", json!({})).await })
     };
     let pending = eventually("a person is asked", async || {
-        let list = desk.user.get(&format!("{}/approvals", desk.project)).await.expect(200);
+        let list = setup.user.get(&format!("{}/approvals", setup.project)).await.expect(200);
         list["approvals"].get(0).cloned()
     })
     .await;
-    desk.decide(&pending, "approve", json!({})).await;
+    setup.decide(&pending, "approve", json!({})).await;
     let (said, error) = landing.await.unwrap();
     assert!(!error, "{said}");
     assert_eq!(machine.read("notes.txt"), "one\ntwo\n");
@@ -183,9 +183,9 @@ async fn changes_of_hosts_are_asked_about_where_the_owner_wants_it(
     let workspace = ann.workspace().await;
     let mount = mount_of(&workspace);
     let project = format!("/my/projects/{}", project_of(&ann, &workspace).await);
-    let desk = Desk { user: ann.clone(), project, name: "default".into() };
+    let setup = ProjectSetup { user: ann.clone(), project, name: "default".into() };
     ann.upload(&workspace, "a.txt", "one\n").await.expect(201);
-    let host = server.program("ann", "agent", &desk.project);
+    let host = server.program("ann", "agent", &setup.project);
     let read = call(&host, &mount, "read_file", json!({"path": "a.txt"})).await;
     assert_eq!(read, ("one\n".to_owned(), false));
     for (how, body, expected) in
@@ -195,7 +195,7 @@ async fn changes_of_hosts_are_asked_about_where_the_owner_wants_it(
         let write = json!({"path": "a.txt", "content": "two\n"});
         let asking = tokio::spawn(async move { call(&asker, &to, "write_file", write).await });
         let pending = eventually("a person is asked", async || {
-            let list = ann.get(&format!("{}/approvals", desk.project)).await.expect(200);
+            let list = ann.get(&format!("{}/approvals", setup.project)).await.expect(200);
             list["approvals"].get(0).cloned()
         })
         .await;
@@ -203,7 +203,7 @@ async fn changes_of_hosts_are_asked_about_where_the_owner_wants_it(
             pending["preview"]["diff"].as_str().is_some_and(|diff| diff.contains("+two")),
             "{pending}"
         );
-        desk.decide(&pending, how, body).await;
+        setup.decide(&pending, how, body).await;
         let (said, error) = asking.await.unwrap();
         assert_eq!((error, said.contains("not now")), (how == "reject", how == "reject"), "{said}");
         let read = call(&host, &mount, "read_file", json!({"path": "a.txt"})).await;
@@ -456,13 +456,13 @@ async fn path_attacks_on_the_mounts_are_refused() {
     let server = start(Sqlite).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
-    let desk = Desk::new(ann.clone()).await;
+    let setup = ProjectSetup::new(ann.clone()).await;
     let machine = Machine::new();
     // The files that the corpus expects.
     ann.upload(&workspace, "notes.txt", "plain\n").await.expect(201);
     machine.write("notes.txt", "plain\n");
-    let _client = machine.connect(&desk, &server.url).await;
-    let mounts = [mount_of(&workspace), desk.project.replace("/my/", "/mcp/")];
+    let _client = machine.connect(&setup, &server.url).await;
+    let mounts = [mount_of(&workspace), setup.project.replace("/my/", "/mcp/")];
     // A lone surrogate cannot be in a Rust string.
     let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
     let mut tried = 0;

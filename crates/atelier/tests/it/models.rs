@@ -3,7 +3,7 @@
 use crate::{
     build,
     chat::Chat,
-    connect::client::{Desk, Machine},
+    connect::client::{Machine, ProjectSetup},
     start,
 };
 use atelier_testkit::{
@@ -44,11 +44,11 @@ async fn default_model(user: &User) -> Value {
 /// From the first message to a changed, approved file.
 async fn changes_a_file(server: &Server, user: &User) {
     let machine = Machine::new();
-    let chat = Chat::of(Desk::new(user.clone()).await).await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
-    let said = chat.said("write new.txt: hello", Some("coder")).await;
+    let chat = Chat::of(ProjectSetup::new(user.clone()).await).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
+    let said = chat.send("write new.txt: hello", Some("coder")).await;
     let asked = chat.pending(1).await;
-    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    chat.setup.decide(&asked[0], "approve", json!({})).await;
     chat.task_until(&said, "completed").await;
     assert_eq!(machine.read("new.txt").trim_end(), "hello");
 }

@@ -1,7 +1,7 @@
 //! Several nodes on one database: what the others do while one of them, or an owner's writes, or the
 //! database itself stands still.
 
-use crate::{build, chat::Chat, connect::client::Desk};
+use crate::{build, chat::Chat, connect::client::ProjectSetup};
 use atelier_testkit::{
     Asked,
     Backend::{Postgres, Sqlite},
@@ -57,14 +57,14 @@ async fn sent(chat: &Chat) -> Vec<String> {
 async fn frozen_node_stops_nobody() {
     let nodes = build(Postgres).start_nodes(3).await;
     let chat = Chat::new(&nodes[0], "ann").await;
-    let owner = id_of(&chat.desk.user);
+    let owner = id_of(&chat.setup.user);
     // The message takes the lock of its owner, and then waits for the row with the owner's counter.
     let mut row = nodes[0].database().connect().await;
     sqlx::raw_sql("BEGIN").execute(&mut row).await.unwrap();
     let lock = format!("SELECT 1 FROM users WHERE id = '{owner}' FOR UPDATE");
     sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut row).await.unwrap();
     let frozen = chat.clone();
-    let lost = tokio::spawn(async move { frozen.say("lost", Some("coder")).await });
+    let lost = tokio::spawn(async move { frozen.post_message("lost", Some("coder")).await });
     let mut watch = nodes[0].database().connect().await;
     let mut state = async |query: &str| {
         let query = format!(
@@ -82,11 +82,11 @@ async fn frozen_node_stops_nobody() {
 
     let there = chat.at(&nodes[1]);
     eventually("the owner's message is accepted elsewhere", async || {
-        (there.say("kept", Some("coder")).await.status == 202).then_some(())
+        (there.post_message("kept", Some("coder")).await.status == 202).then_some(())
     })
     .await;
     let bob = Chat::new(&nodes[2], "bob").await;
-    bob.said("hello", Some("coder")).await;
+    bob.send("hello", Some("coder")).await;
     assert_eq!(sent(&there).await, ["kept"]);
 
     nodes[0].thaw();
@@ -95,7 +95,7 @@ async fn frozen_node_stops_nobody() {
     assert!(answer.headers.contains_key("retry-after"));
     // The node connects again by itself.
     eventually("the node accepts messages again", async || {
-        (chat.say("back", Some("coder")).await.status == 202).then_some(())
+        (chat.post_message("back", Some("coder")).await.status == 202).then_some(())
     })
     .await;
     assert_eq!(sent(&there).await, ["kept", "back"]);
@@ -107,14 +107,14 @@ async fn frozen_node_stops_nobody() {
 async fn blocked_owner_delays_nobody() {
     let server = build(Postgres).start().await;
     let ann = Chat::new(&server, "ann").await;
-    let bob = Chat::of(Desk::new(lane_mate(&server, &ann.desk.user)).await).await;
-    let held = hold_owner(&server, id_of(&ann.desk.user)).await;
+    let bob = Chat::of(ProjectSetup::new(lane_mate(&server, &ann.setup.user)).await).await;
+    let held = hold_owner(&server, id_of(&ann.setup.user)).await;
     let (blocked, stop) = (ann.clone(), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
     let refused = tokio::spawn(async move {
         let mut answers = Vec::new();
         while answers.is_empty() || !stopped.load(Ordering::Relaxed) {
-            answers.push(blocked.say("blocked", Some("coder")).await);
+            answers.push(blocked.post_message("blocked", Some("coder")).await);
         }
         answers
     });
@@ -128,7 +128,7 @@ async fn blocked_owner_delays_nobody() {
     }
     drop(held);
     eventually("the owner is served again", async || {
-        (ann.say("again", Some("coder")).await.status == 202).then_some(())
+        (ann.post_message("again", Some("coder")).await.status == 202).then_some(())
     })
     .await;
     assert_eq!(sent(&ann).await, ["again"]);
@@ -143,8 +143,8 @@ async fn recovery_waits_for_no_blocked_owner() {
     let mut owners = Vec::new();
     for name in ["ann", "bob", "cid", "dan"] {
         let chat = Chat::new(&dying, name).await;
-        chat.said("stay", Some("coder")).await;
-        owners.push(id_of(&chat.desk.user));
+        chat.send("stay", Some("coder")).await;
+        owners.push(id_of(&chat.setup.user));
     }
     model.answering(4).await;
     let mut sql = dying.database().connect().await;
@@ -262,7 +262,7 @@ async fn requests_end_while_postgres_is_frozen_or_down() {
     // The testkit makes no database of its own for SQLite.
     let server = build(Sqlite).with("DATABASE_URL", postgres.url()).start().await;
     let chat = Chat::new(&server, "ann").await;
-    chat.said("before", Some("coder")).await;
+    chat.send("before", Some("coder")).await;
 
     postgres.freeze();
     refuses(&chat, "while frozen").await;
@@ -278,8 +278,10 @@ async fn requests_end_while_postgres_is_frozen_or_down() {
 
 /// Asserts that reads and writes end with a problem that says when to try again.
 async fn refuses(chat: &Chat, content: &str) {
-    let (write, read) =
-        tokio::join!(chat.say(content, Some("coder")), chat.desk.user.get(&chat.desk.project));
+    let (write, read) = tokio::join!(
+        chat.post_message(content, Some("coder")),
+        chat.setup.user.get(&chat.setup.project)
+    );
     for answer in [write, read] {
         assert_eq!(answer.problem(), (503, "store_unavailable"));
         assert!(answer.headers.contains_key("retry-after"));
@@ -288,7 +290,7 @@ async fn refuses(chat: &Chat, content: &str) {
 
 async fn accepts(chat: &Chat, content: &str) {
     eventually("messages are accepted again", async || {
-        let answer = chat.say(content, Some("coder")).await;
+        let answer = chat.post_message(content, Some("coder")).await;
         assert!([202, 503].contains(&answer.status.as_u16()), "{}", answer.body);
         (answer.status == 202).then_some(())
     })

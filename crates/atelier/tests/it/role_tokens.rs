@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// One project of a user, with a conversation and an agent.
-struct Place {
+struct ProjectIds {
     project: String,
     agent: String,
     conversation: String,
 }
 
-impl Place {
+impl ProjectIds {
     async fn make(owner: &User, name: &str) -> Self {
         let path = owner.project(name).await;
         let agents = owner.get(&format!("{path}/agents")).await.expect(200);
@@ -73,10 +73,13 @@ async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
 async fn role_token_reaches_only_what_it_is_for(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let (shop, blog) = (Place::make(&ann, "shop").await, Place::make(&ann, "blog").await);
+    let (shop, blog) = (ProjectIds::make(&ann, "shop").await, ProjectIds::make(&ann, "blog").await);
     let second = conversation(&ann, &shop.project).await.to_string();
-    let second =
-        Place { project: shop.project.clone(), agent: shop.agent.clone(), conversation: second };
+    let second = ProjectIds {
+        project: shop.project.clone(),
+        agent: shop.agent.clone(),
+        conversation: second,
+    };
     let bound = ["--role", "agent", "--project", "shop", "--conversation", &shop.conversation];
     let tokens = [
         (
@@ -93,7 +96,7 @@ async fn role_token_reaches_only_what_it_is_for(#[values(Sqlite, Postgres)] back
             continue;
         }
         for (who, token) in &tokens {
-            let unknown = ask(token, &operation, &Place::unknown().in_path(&operation)).await;
+            let unknown = ask(token, &operation, &ProjectIds::unknown().in_path(&operation)).await;
             assert!(matches!(unknown.status.as_u16(), 403 | 404), "{who}: {}", operation.label());
             let mut foreign = vec![&blog];
             if who.ends_with("conversation") && !operation.path.contains("/tools/{tool}") {
@@ -194,14 +197,14 @@ async fn role_token_without_a_project_is_refused() {
 }
 
 /// A project, a machine that the test plays, and an agent's token for the project.
-struct Desk {
+struct TokenSetup {
     ann: User,
     agent: User,
     project: String,
     client: Uuid,
 }
 
-impl Desk {
+impl TokenSetup {
     async fn new(server: &Server) -> Self {
         let ann = server.user("ann");
         let project = ann.project("shop").await;
@@ -241,26 +244,29 @@ async fn agent_token_does_not_borrow_the_permissions_of_a_conversation(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(&server).await;
-    let session = conversation(&desk.ann, &desk.project).await;
+    let setup = TokenSetup::new(&server).await;
+    let session = conversation(&setup.ann, &setup.project).await;
     let params = json!({"path": "d"});
     let ask =
         json!({"tool_name": "create_directory", "tool_params": params, "session_id": session});
-    let first = desk.execute(&desk.ann, ask.clone()).await;
-    desk.decide(&first, "approve", json!({"scope": "class"})).await;
-    assert_eq!(desk.execute(&desk.ann, ask.clone()).await["status"], "dispatched");
-    let (project, session) = (desk.project.rsplit('/').next().unwrap(), session.to_string());
+    let first = setup.execute(&setup.ann, ask.clone()).await;
+    setup.decide(&first, "approve", json!({"scope": "class"})).await;
+    assert_eq!(setup.execute(&setup.ann, ask.clone()).await["status"], "dispatched");
+    let (project, session) = (setup.project.rsplit('/').next().unwrap(), session.to_string());
     let bound = ["--role", "agent", "--project", project, "--conversation", &session];
-    for token in [&desk.agent, &server.user_with("ann", &bound)] {
-        assert_eq!(desk.execute(token, ask.clone()).await["status"], "pending_approval");
+    for token in [&setup.agent, &server.user_with("ann", &bound)] {
+        assert_eq!(setup.execute(token, ask.clone()).await["status"], "pending_approval");
     }
     // A permission that is given later does not let them run either.
     let other = json!({"tool_name": "execute_command", "session_id": session,
         "tool_params": {"command": "mkdir", "args": ["b"]}});
-    let waiting = desk.execute(&desk.agent, other.clone()).await;
-    let owners = desk.execute(&desk.ann, other).await;
-    desk.decide(&owners, "approve", json!({"scope": "class"})).await;
-    assert_eq!(desk.ann.get(&desk.call(&waiting)).await.expect(200)["status"], "pending_approval");
+    let waiting = setup.execute(&setup.agent, other.clone()).await;
+    let owners = setup.execute(&setup.ann, other).await;
+    setup.decide(&owners, "approve", json!({"scope": "class"})).await;
+    assert_eq!(
+        setup.ann.get(&setup.call(&waiting)).await.expect(200)["status"],
+        "pending_approval"
+    );
 }
 
 /// TL-07.1: what only the owner approved is not for programs, by any route.
@@ -271,71 +277,74 @@ async fn agent_token_does_not_read_calls_that_the_owner_approved(
 ) {
     const SECRET: &str = "the merger was called off";
     let server = start(backend).await;
-    let desk = Desk::new(&server).await;
-    let mut events = desk.agent.events(&format!("{}/events", desk.project), Some("0")).await;
+    let setup = TokenSetup::new(&server).await;
+    let mut events = setup.agent.events(&format!("{}/events", setup.project), Some("0")).await;
     let read = json!({"tool_name": "read_file", "tool_params": {"path": ".env"}});
     let write = json!({"tool_name": "execute_command",
         "tool_params": {"command": "git", "args": ["commit", "-m", SECRET]}});
-    let secret = desk.execute(&desk.ann, read.clone()).await;
+    let secret = setup.execute(&setup.ann, read.clone()).await;
     assert_eq!(
         (&secret["risk_level"], &secret["status"]),
         (&json!("HIGH"), &json!("pending_approval"))
     );
-    desk.decide(&secret, "approve", json!({})).await;
-    desk.finish(&secret, json!({"success": true, "content": SECRET})).await;
-    let command = desk.execute(&desk.ann, write).await;
+    setup.decide(&secret, "approve", json!({})).await;
+    setup.finish(&secret, json!({"success": true, "content": SECRET})).await;
+    let command = setup.execute(&setup.ann, write).await;
     assert_eq!(command["status"], "pending_approval");
 
     // What an agent of the server remembers of such a call is not for programs either.
-    let context = format!("{}/agents/coder/context", desk.project);
+    let context = format!("{}/agents/coder/context", setup.project);
     let params = json!({"command": "git", "args": ["commit", "-m", SECRET]});
     let body = json!({"tool_name": "execute_command", "tool_params": params, "agent_id": "coder"});
-    let remembered = desk.execute(&desk.ann, body).await;
-    desk.decide(&remembered, "approve", json!({})).await;
-    desk.finish(&remembered, json!({"success": true, "stdout": SECRET})).await;
+    let remembered = setup.execute(&setup.ann, body).await;
+    setup.decide(&remembered, "approve", json!({})).await;
+    setup.finish(&remembered, json!({"success": true, "stdout": SECRET})).await;
     let search = async |who: &User| {
         let query = json!({"query": SECRET, "mode": "lexical"});
         who.post(&format!("{context}/search"), query).await.expect(200)["results"].clone()
     };
     let found = eventually("the owner finds the memory", async || {
-        search(&desk.ann).await.as_array().unwrap().first().cloned()
+        search(&setup.ann).await.as_array().unwrap().first().cloned()
     })
     .await;
-    assert_eq!(search(&desk.agent).await, json!([]));
+    assert_eq!(search(&setup.agent).await, json!([]));
     let path = format!("{context}/interactions/{}", found["id"].as_str().unwrap());
-    assert_eq!(desk.agent.get(&path).await.problem(), (404, "not_found"));
+    assert_eq!(setup.agent.get(&path).await.problem(), (404, "not_found"));
 
     // The owner sees all of it; the program sees that there was something.
-    assert_eq!(desk.ann.get(&desk.call(&secret)).await.expect(200)["result"]["content"], SECRET);
-    let seen = desk.agent.get(&desk.call(&secret)).await.expect(200);
+    assert_eq!(setup.ann.get(&setup.call(&secret)).await.expect(200)["result"]["content"], SECRET);
+    let seen = setup.agent.get(&setup.call(&secret)).await.expect(200);
     assert_eq!(
         json!([seen["status"], seen["result"], seen["tool_params"]]),
         json!(["completed", null, {}])
     );
     for path in ["tools", "approvals?status=all", "approvals", "audit", "grants"] {
-        let path = format!("{}/{path}", desk.project);
-        let said = desk.agent.get(&path).await.expect(200).to_string();
+        let path = format!("{}/{path}", setup.project);
+        let said = setup.agent.get(&path).await.expect(200).to_string();
         assert!(!said.contains(SECRET) && !said.contains(".env"), "{path}: {said}");
     }
-    let said = desk.agent.get("/my/approvals").await.expect(200);
+    let said = setup.agent.get("/my/approvals").await.expect(200);
     assert_eq!(said["total"], 1);
     assert!(!said.to_string().contains(SECRET), "{said}");
-    let mut lost = desk.agent.events(&format!("{}/events", desk.project), Some("99999")).await;
+    let mut lost = setup.agent.events(&format!("{}/events", setup.project), Some("99999")).await;
     let snapshot = lost.until("STREAM_RESET").await.data.to_string();
     assert!(!snapshot.contains(SECRET), "{snapshot}");
 
     // Its own calls, and those that needed no approval, are open to it.
-    let own = desk.execute(&desk.agent, read).await;
-    desk.decide(&own, "approve", json!({})).await;
-    desk.finish(&own, json!({"success": true, "content": "mine"})).await;
-    assert_eq!(desk.agent.get(&desk.call(&own)).await.expect(200)["result"]["content"], "mine");
+    let own = setup.execute(&setup.agent, read).await;
+    setup.decide(&own, "approve", json!({})).await;
+    setup.finish(&own, json!({"success": true, "content": "mine"})).await;
+    assert_eq!(setup.agent.get(&setup.call(&own)).await.expect(200)["result"]["content"], "mine");
     let plain = json!({"tool_name": "read_file", "tool_params": {"path": "README.md"}});
-    let plain = desk.execute(&desk.ann, plain).await;
-    desk.finish(&plain, json!({"success": true, "content": "# Shop"})).await;
-    assert_eq!(desk.agent.get(&desk.call(&plain)).await.expect(200)["result"]["content"], "# Shop");
+    let plain = setup.execute(&setup.ann, plain).await;
+    setup.finish(&plain, json!({"success": true, "content": "# Shop"})).await;
+    assert_eq!(
+        setup.agent.get(&setup.call(&plain)).await.expect(200)["result"]["content"],
+        "# Shop"
+    );
     // Another token of the same kind is another program.
-    let other = server.program("ann", "agent", &desk.project);
-    assert_eq!(other.get(&desk.call(&own)).await.expect(200)["result"], Value::Null);
+    let other = server.program("ann", "agent", &setup.project);
+    assert_eq!(other.get(&setup.call(&own)).await.expect(200)["result"], Value::Null);
 
     // The stream told of every call, and of no secret.
     let mut told = Vec::new();
@@ -355,46 +364,47 @@ async fn agent_token_does_not_read_calls_that_the_owner_approved(
 async fn role_token_does_not_read_quoted_secrets(#[values(Sqlite, Postgres)] backend: Backend) {
     const VALUE: &str = "plum-orchard-77-gate";
     let server = start(backend).await;
-    let desk = Desk::new(&server).await;
-    let session = conversation(&desk.ann, &desk.project).await.to_string();
+    let setup = TokenSetup::new(&server).await;
+    let session = conversation(&setup.ann, &setup.project).await.to_string();
     let read = json!({"tool_name": "read_file", "tool_params": {"path": ".env"},
         "session_id": session, "agent_id": "coder"});
-    let call = desk.execute(&desk.ann, read).await;
-    desk.decide(&call, "approve", json!({})).await;
-    desk.finish(&call, json!({"success": true, "content": format!("DOOR={VALUE}\n")})).await;
-    let project = desk.project.rsplit('/').next().unwrap();
+    let call = setup.execute(&setup.ann, read).await;
+    setup.decide(&call, "approve", json!({})).await;
+    setup.finish(&call, json!({"success": true, "content": format!("DOOR={VALUE}\n")})).await;
+    let project = setup.project.rsplit('/').next().unwrap();
     let bound = ["--role", "agent", "--project", project, "--conversation", &session];
     let programs = [
-        ("an agent", server.program("ann", "agent", &desk.project)),
-        ("a client", server.program("ann", "client", &desk.project)),
+        ("an agent", server.program("ann", "agent", &setup.project)),
+        ("a client", server.program("ann", "client", &setup.project)),
         ("an agent of the conversation", server.user_with("ann", &bound)),
     ];
-    let stream = format!("{}/chat/{session}/events", desk.project);
+    let stream = format!("{}/chat/{session}/events", setup.project);
     let mut streams = Vec::new();
     for (_, program) in &programs {
         streams.push(program.events(&stream, Some("0")).await);
     }
     let said = json!({"content": format!("The door opens with {VALUE}."), "target_agent": "coder"});
-    let path = format!("{}/chat/{session}/message", desk.project);
-    desk.ann.post(&path, said).await.expect(202);
-    let tasks = format!("{}/tasks", desk.project);
+    let path = format!("{}/chat/{session}/message", setup.project);
+    setup.ann.post(&path, said).await.expect(202);
+    let tasks = format!("{}/tasks", setup.project);
     let task = eventually("the task ends", async || {
-        let task = desk.ann.get(&tasks).await.expect(200)["tasks"][0].clone();
+        let task = setup.ann.get(&tasks).await.expect(200)["tasks"][0].clone();
         matches!(task["status"].as_str(), Some("completed" | "failed")).then_some(task)
     })
     .await;
     // What the owner says is remembered without the value as well.
-    let search = format!("{}/agents/coder/context/search", desk.project);
+    let search = format!("{}/agents/coder/context/search", setup.project);
     let query = json!({"query": "door opens", "mode": "lexical", "types": ["task_execution"]});
     let found = eventually("the message is remembered", async || {
-        let found = desk.ann.post(&search, query.clone()).await.expect(200)["results"].clone();
+        let found = setup.ann.post(&search, query.clone()).await.expect(200)["results"].clone();
         (found != json!([])).then_some(found.to_string())
     })
     .await;
     assert!(found.contains("The door opens with [masked") && !found.contains(VALUE), "{found}");
-    let messages = format!("{}/chat/sessions/{session}/messages", desk.project);
-    assert!(desk.ann.get(&messages).await.expect(200).to_string().contains(VALUE));
-    let (details, result) = (format!("{tasks}/{}", task["id"].as_str().unwrap()), desk.call(&call));
+    let messages = format!("{}/chat/sessions/{session}/messages", setup.project);
+    assert!(setup.ann.get(&messages).await.expect(200).to_string().contains(VALUE));
+    let (details, result) =
+        (format!("{tasks}/{}", task["id"].as_str().unwrap()), setup.call(&call));
     for (who, program) in &programs {
         for path in [&messages, &tasks, &details, &result] {
             let answer = program.get(path).await;

@@ -2,7 +2,7 @@
 
 use crate::{
     build,
-    connect::client::{Desk, Machine},
+    connect::client::{Machine, ProjectSetup},
     context::{collection_key, shared_index},
     start,
 };
@@ -548,25 +548,25 @@ async fn server_machine_and_agent_keep_to_their_parts(
     let body = json!({"name": name, "settings": {"metadata": {"root": machine.root()}}});
     let id = ann.post("/my/projects", body).await.expect(201)["id"].as_str().unwrap().to_owned();
     let project = format!("/my/projects/{id}");
-    let desk = Desk { user: ann.clone(), project: project.clone(), name };
+    let setup = ProjectSetup { user: ann.clone(), project: project.clone(), name };
 
     // The server cannot run a tool call itself: it waits for the machine.
-    let read = desk.execute("read_file", json!({"path": "notes.txt"})).await;
+    let read = setup.execute("read_file", json!({"path": "notes.txt"})).await;
     assert_eq!(json!([read["status"], read["client_id"]]), json!(["approved", null]));
-    let mut client = machine.connect(&desk, &server.url).await;
-    assert_eq!(desk.until(&read, "completed").await["result"]["content"], "mine");
+    let mut client = machine.connect(&setup, &server.url).await;
+    assert_eq!(setup.until(&read, "completed").await["result"]["content"], "mine");
 
     // An agent asks for a change, but cannot approve it.
     let agent = server.program("ann", "agent", &project);
     let params = json!({"path": "notes.txt", "content": "changed"});
     let call = json!({"tool_name": "write_file", "tool_params": params});
     let call = agent.post(&format!("{project}/tools/execute"), call).await.expect(200);
-    let asked = desk.until(&call, "pending_approval").await;
+    let asked = setup.until(&call, "pending_approval").await;
     let approve = format!("{project}/approvals/{}/approve", asked["approval_id"].as_str().unwrap());
     assert_eq!(agent.post(&approve, json!({})).await.status, 403);
     assert_eq!(machine.read("notes.txt"), "mine");
-    desk.decide(&asked, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&asked, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
     assert_eq!(machine.read("notes.txt"), "changed");
 
     // The machine's token manages no server resources, and they outlive the machine.

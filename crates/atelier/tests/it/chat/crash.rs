@@ -1,7 +1,7 @@
 //! Servers that are killed while agents work.
 
 use super::{Chat, with_model};
-use crate::connect::client::{Machine, Road};
+use crate::connect::client::{FixedProxy, Machine};
 use atelier_testkit::{
     Asked,
     Backend::{self, Postgres, Sqlite},
@@ -34,26 +34,26 @@ async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Back
     let builder = crate::build(backend).model(&model).with("WORK__RESUME_INTERRUPTED", false);
     let server = builder.start().await;
     let chat = Chat::new(&server, "ann").await;
-    let road = Road::to(&server).await;
-    let _client = machine.connect(&chat.desk, &road.url).await;
+    let proxy = FixedProxy::to(&server).await;
+    let _client = machine.connect(&chat.setup, &proxy.url).await;
 
-    let appending = chat.said("append", Some("coder")).await;
+    let appending = chat.send("append", Some("coder")).await;
     let asked = chat.pending(1).await;
-    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    chat.setup.decide(&asked[0], "approve", json!({})).await;
     model.answering(1).await;
     assert_eq!(machine.read("log.txt"), "x\n");
-    let asking = chat.said("ask me", Some("writer")).await;
+    let asking = chat.send("ask me", Some("writer")).await;
     let asked = chat.pending(1).await;
 
     let server = server.restart().await;
-    road.lead_to(&server);
-    road.cut();
+    proxy.point_to(&server);
+    proxy.cut();
     let chat = Chat {
         session: chat.session.clone(),
-        desk: crate::connect::client::Desk {
-            user: chat.desk.user.at(&server),
-            project: chat.desk.project.clone(),
-            name: chat.desk.name.clone(),
+        setup: crate::connect::client::ProjectSetup {
+            user: chat.setup.user.at(&server),
+            project: chat.setup.project.clone(),
+            name: chat.setup.name.clone(),
         },
     };
     let failed = chat.task_until(&appending, "failed").await;
@@ -64,12 +64,12 @@ async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Back
     );
 
     assert_eq!(chat.task(&asking).await["status"], "parked");
-    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    chat.setup.decide(&asked[0], "approve", json!({})).await;
     assert_eq!(chat.task_until(&asking, "completed").await["result"], "written");
     assert_eq!(machine.read("asked.txt"), "yes");
 
     let path = format!("tasks/{}/resume", appending["task_id"].as_str().unwrap());
-    chat.desk.post(&path, json!(null)).await.expect(200);
+    chat.setup.post(&path, json!(null)).await.expect(200);
     eventually("it is done", async || {
         let task = chat.task(&appending).await;
         (task["status"] == "completed").then_some(())
@@ -77,7 +77,7 @@ async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Back
     .await;
     assert_eq!(chat.task(&appending).await["result"], "appended once");
     assert_eq!(machine.read("log.txt"), "x\n", "what was done is not done again");
-    assert_eq!(chat.desk.post(&path, json!(null)).await.problem(), (409, "already_settled"));
+    assert_eq!(chat.setup.post(&path, json!(null)).await.problem(), (409, "already_settled"));
 }
 
 #[rstest]
@@ -91,12 +91,12 @@ async fn running_tasks_continue_after_a_regular_stop(#[values(Sqlite, Postgres)]
     let model = ScriptedModel::start(script).await;
     let mut server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("hello", Some("coder")).await;
+    let accepted = chat.send("hello", Some("coder")).await;
     model.answering(1).await;
     assert!(server.terminate().await.success());
     let server = server.restart_killed().await;
-    let user = chat.desk.user.at(&server);
-    let path = format!("{}/tasks/{}", chat.desk.project, accepted["task_id"].as_str().unwrap());
+    let user = chat.setup.user.at(&server);
+    let path = format!("{}/tasks/{}", chat.setup.project, accepted["task_id"].as_str().unwrap());
     eventually("it went on", async || {
         let task = user.get(&path).await.expect(200);
         (task["result"] == "here I am again").then_some(())
@@ -124,11 +124,11 @@ async fn continued_task_repeats_no_step(#[values(Sqlite, Postgres)] backend: Bac
     let model = ScriptedModel::start(appends_and_hangs()).await;
     let mut server = with_model(backend, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
-    let accepted = chat.said("append", Some("coder")).await;
+    let accepted = chat.send("append", Some("coder")).await;
     model.answering(1).await;
     assert!(server.terminate().await.success());
     let server = server.restart_killed().await;
-    chat.desk.user = chat.desk.user.at(&server);
+    chat.setup.user = chat.setup.user.at(&server);
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(
         json!([
@@ -139,7 +139,7 @@ async fn continued_task_repeats_no_step(#[values(Sqlite, Postgres)] backend: Bac
         json!([2, 20, 2])
     );
     let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
-    let files = chat.desk.user.get(&workspace).await.expect(200);
+    let files = chat.setup.user.get(&workspace).await.expect(200);
     assert_eq!(files["total_size"], 5, "{files}");
 }
 
@@ -153,14 +153,14 @@ async fn killed_server_does_not_block_conversation_files(
     let model = ScriptedModel::start(appends_and_hangs()).await;
     let server = with_model(backend, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
-    let accepted = chat.said("append", Some("coder")).await;
+    let accepted = chat.send("append", Some("coder")).await;
     model.answering(1).await;
     let server = server.restart().await;
-    chat.desk.user = chat.desk.user.at(&server);
+    chat.setup.user = chat.setup.user.at(&server);
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(task["result"], "appended");
     let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
-    let files = chat.desk.user.get(&workspace).await.expect(200);
+    let files = chat.setup.user.get(&workspace).await.expect(200);
     assert_eq!(files["total_size"], 5, "the step before is not repeated: {files}");
 }
 
@@ -173,8 +173,8 @@ async fn waiting_request_is_answered_when_the_server_stops(
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let mut server = with_model(backend, &model).await;
     let mut chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/chat/{}/message", chat.desk.project, chat.session);
-    let request = chat.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+    let path = format!("{}/chat/{}/message", chat.setup.project, chat.session);
+    let request = chat.setup.user.request(Method::POST, &path).header("Prefer", "wait=30");
     let request = request.json(&json!({"content": "hello", "target_agent": "coder"}));
     let stop = async {
         model.answering(1).await;
@@ -184,7 +184,7 @@ async fn waiting_request_is_answered_when_the_server_stops(
     let accepted = answer.expect(202);
     assert!(ended.success());
     let server = server.restart_killed().await;
-    chat.desk.user = chat.desk.user.at(&server);
+    chat.setup.user = chat.setup.user.at(&server);
     assert_eq!(chat.task(&accepted).await["message_id"], accepted["message_id"]);
     assert_eq!(chat.messages().await[0]["id"], accepted["message_id"]);
 }

@@ -14,18 +14,18 @@ async fn demo_model_reads_writes_and_is_denied(#[values(Sqlite, Postgres)] backe
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
 
     let answer = chat.ask("read README.md", Some("coder")).await;
     let words = answer["content"].as_str().unwrap();
     assert!(words.contains("# Shop") && words.contains("demo"), "{words}");
     assert_eq!(answer["model"], "demo");
 
-    let accepted = chat.said("write notes.txt: hello", Some("writer")).await;
+    let accepted = chat.send("write notes.txt: hello", Some("writer")).await;
     let asked = &chat.pending(1).await[0];
     assert!(asked["preview"]["diff"].as_str().unwrap().contains("+hello"), "{asked}");
     assert!(!machine.root().join("notes.txt").exists(), "not before it is approved");
-    chat.desk.decide(asked, "approve", json!({})).await;
+    chat.setup.decide(asked, "approve", json!({})).await;
     chat.task_until(&accepted, "completed").await;
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
 

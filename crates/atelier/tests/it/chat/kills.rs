@@ -2,7 +2,7 @@
 //! no command runs twice.
 
 use super::{Chat, with_model};
-use crate::connect::client::{Desk, Machine, Road};
+use crate::connect::client::{FixedProxy, Machine, ProjectSetup};
 use atelier_testkit::{
     Asked,
     Backend::{self, Postgres, Sqlite},
@@ -44,7 +44,7 @@ struct Taken {
 
 /// Agents with one conversation each, in which their only command is allowed.
 struct Crew {
-    desk: Desk,
+    setup: ProjectSetup,
     machine: Machine,
     sessions: Vec<String>,
 }
@@ -54,20 +54,20 @@ impl Crew {
         let machine = Machine::new();
         let mark = "import sys\nwith open(sys.argv[1], 'a') as f: f.write(sys.argv[2] + '\\n')\n";
         machine.write("mark.py", mark);
-        let Chat { desk, session } = Chat::new(server, "ann").await;
+        let Chat { setup, session } = Chat::new(server, "ann").await;
         let mut sessions = vec![session];
         for _ in 1..agents {
-            let session = desk.post("chat/sessions", json!({})).await.expect(201);
+            let session = setup.post("chat/sessions", json!({})).await.expect(201);
             sessions.push(session["id"].as_str().unwrap().to_owned());
         }
         for n in 0..agents {
-            desk.post("agents", json!({"name": format!("a{n}")})).await.expect(201);
+            setup.post("agents", json!({"name": format!("a{n}")})).await.expect(201);
         }
-        Self { desk, machine, sessions }
+        Self { setup, machine, sessions }
     }
 
     async fn get(&self, rest: &str) -> Value {
-        self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
+        self.setup.user.get(&format!("{}/{rest}", self.setup.project)).await.expect(200)
     }
 
     /// Approves the first command of each conversation with a permission for its class.
@@ -80,17 +80,17 @@ impl Crew {
                 list["approvals"].as_array().unwrap().first().cloned()
             })
             .await;
-            self.desk.decide(&asked, "approve", json!({"scope": "class"})).await;
+            self.setup.decide(&asked, "approve", json!({"scope": "class"})).await;
             assert_eq!(self.settled(&first).await["status"], "completed");
         }
     }
 
     /// Sends a message. Returns the task if the server accepted it.
     async fn ask(&self, name: &str, agent: usize) -> Option<Taken> {
-        let path = format!("{}/chat/{}/message", self.desk.project, self.sessions[agent]);
+        let path = format!("{}/chat/{}/message", self.setup.project, self.sessions[agent]);
         let body =
             json!({"content": format!("work on {name}"), "target_agent": format!("a{agent}")});
-        let answer = self.desk.user.request(Method::POST, &path).json(&body).send().await.ok()?;
+        let answer = self.setup.user.request(Method::POST, &path).json(&body).send().await.ok()?;
         assert_eq!(answer.status(), 202);
         let accepted: Value = answer.json().await.ok()?;
         let id = accepted["task_id"].as_str().unwrap().to_owned();
@@ -149,9 +149,9 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(
     let (kills, agents) = (number("ATELIER_TEST_KILLS", 3), number("ATELIER_TEST_AGENTS", 10));
     let model = ScriptedModel::forgetful(script).await;
     let mut server = with_model(backend, &model).await;
-    let road = Road::to(&server).await;
+    let proxy = FixedProxy::to(&server).await;
     let mut crew = Crew::hire(&server, agents).await;
-    let _client = crew.machine.connect(&crew.desk, &road.url).await;
+    let _client = crew.machine.connect(&crew.setup, &proxy.url).await;
     crew.allow().await;
 
     for round in 0..kills {
@@ -164,8 +164,8 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(
         let (asked, ()) = tokio::join!(asking, killing);
         server = server.restart_killed().await;
         let since = Instant::now();
-        road.lead_to(&server);
-        crew.desk.user = crew.desk.user.at(&server);
+        proxy.point_to(&server);
+        crew.setup.user = crew.setup.user.at(&server);
         everything_has_an_owner(&server, since).await;
         // All tasks of this round end before the next round begins, so that the queues stay within
         // their limit.
@@ -179,7 +179,7 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(
             assert!(known.contains(&end), "{ended}");
         }
         for task in taken.iter().filter(|task| task.failed) {
-            crew.desk.post(&format!("tasks/{}/resume", task.id), json!(null)).await.expect(200);
+            crew.setup.post(&format!("tasks/{}/resume", task.id), json!(null)).await.expect(200);
         }
         for task in &taken {
             assert_eq!(crew.settled(task).await["status"], "completed");

@@ -1,7 +1,7 @@
 //! Agents that work on the files of their conversation, which are on the server.
 
 use super::{Chat, with_model};
-use crate::connect::client::Desk;
+use crate::connect::client::ProjectSetup;
 use atelier_testkit::{
     Asked,
     Backend::{self, Postgres, Sqlite},
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 async fn workspace(chat: &Chat) -> Value {
     let path = format!("/api/tenants/default/workspace/{}", chat.session);
-    chat.desk.user.get(&path).await.expect(200)
+    chat.setup.user.get(&path).await.expect(200)
 }
 
 /// The lines about the workspace in the system prompt that the model got, without the instructions.
@@ -58,12 +58,12 @@ async fn agent_works_on_the_files_of_its_conversation(
         .await
         .expect(201);
     let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
-    let chat = Chat::of(Desk { user, project, name: "sheets".into() }).await;
+    let chat = Chat::of(ProjectSetup { user, project, name: "sheets".into() }).await;
     let form = reqwest::multipart::Form::new()
         .part("file", reqwest::multipart::Part::bytes(&b"1,2"[..]).file_name("my data.csv"))
         .text("path", "data.csv");
     let path = format!("/api/tenants/default/workspace/{}/files", chat.session);
-    let put = chat.desk.user.request(Method::POST, &path).multipart(form).send().await.unwrap();
+    let put = chat.setup.user.request(Method::POST, &path).multipart(form).send().await.unwrap();
     assert_eq!(put.status(), 201);
 
     let answer = chat.ask("sum it up", Some("analyzer")).await;
@@ -106,9 +106,9 @@ async fn agent_works_on_the_files_of_its_conversation(
         ]
     );
 
-    let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
+    let session = format!("{}/chat/sessions/{}", chat.setup.project, chat.session);
     let off =
-        chat.desk.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
+        chat.setup.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
     assert_eq!(off.send().await.unwrap().status(), 200);
     assert_eq!(
         chat.ask("and now?", Some("analyzer")).await["content"],
@@ -143,14 +143,14 @@ async fn change_by_another_user_is_a_conflict(#[values(Sqlite, Postgres)] backen
     let server = with_model(backend, &model).await;
     let chat = Chat::on_own_files(&server, "ann").await;
     let path = format!("/api/tenants/default/workspace/{}", chat.session);
-    chat.desk.user.upload(&path, "shared.txt", "one").await.expect(201);
-    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
-    let accepted = chat.said("change it", Some("writer")).await;
+    chat.setup.user.upload(&path, "shared.txt", "one").await.expect(201);
+    let mut events = chat.setup.user.events(&format!("{}/events", chat.setup.project), None).await;
+    let accepted = chat.send("change it", Some("writer")).await;
     model.answering(1).await;
-    chat.desk.user.upload(&path, "shared.txt", "two").await;
+    chat.setup.user.upload(&path, "shared.txt", "two").await;
     let task = format!("tasks/{}", accepted["task_id"].as_str().unwrap());
     for what in ["cancel", "resume"] {
-        chat.desk.post(&format!("{task}/{what}"), json!(null)).await.expect(200);
+        chat.setup.post(&format!("{task}/{what}"), json!(null)).await.expect(200);
     }
     let task = chat.task_until(&accepted, "completed").await;
 
@@ -161,7 +161,7 @@ async fn change_by_another_user_is_a_conflict(#[values(Sqlite, Postgres)] backen
     }
     let files = workspace(&chat).await;
     let file = files["files"][0]["file_id"].as_str().unwrap();
-    let (status, _, text) = chat.desk.user.download(&format!("{path}/files/{file}")).await;
+    let (status, _, text) = chat.setup.user.download(&format!("{path}/files/{file}")).await;
     assert_eq!((status.as_u16(), text.unwrap().as_slice()), (200, &b"II"[..]));
     let mut told = Vec::new();
     loop {
@@ -192,7 +192,7 @@ async fn prompt_says_how_to_reach_the_conversation_files(
     let on_own_files = Chat::on_own_files(&server, "ann").await;
     for (chat, needs_it) in [(on_a_machine, true), (on_own_files, false)] {
         let path = format!("/api/tenants/default/workspace/{}", chat.session);
-        chat.desk.user.upload(&path, "data.csv", "1,2").await.expect(201);
+        chat.setup.user.upload(&path, "data.csv", "1,2").await.expect(201);
         assert_eq!(chat.ask("read it", Some("coder")).await["content"], "read");
         let seen = model.seen();
         let asked = seen.last().unwrap();
@@ -216,14 +216,14 @@ async fn attachment_ids_become_paths_in_the_prompt(#[values(Sqlite, Postgres)] b
     let (chat, other) = (Chat::new(&server, "ann").await, Chat::new(&server, "ann").await);
     let upload = async |chat: &Chat, name: &str| {
         let path = format!("/api/tenants/default/workspace/{}", chat.session);
-        let saved = chat.desk.user.upload(&path, name, "1,2").await.expect(201);
+        let saved = chat.setup.user.upload(&path, name, "1,2").await.expect(201);
         saved["files"][0]["file_id"].as_str().unwrap().to_owned()
     };
     let (data, theirs) = (upload(&chat, "data.csv").await, upload(&other, "theirs.csv").await);
     upload(&chat, "more.csv").await;
     let say = async |attachments: Value| {
         let body = json!({"content": "look", "target_agent": "coder", "attachments": attachments});
-        chat.desk.post(&format!("chat/{}/message", chat.session), body).await
+        chat.setup.post(&format!("chat/{}/message", chat.session), body).await
     };
     let refused = say(json!([data, theirs])).await;
     assert_eq!(refused.problem(), (422, "invalid_request"));
@@ -231,7 +231,7 @@ async fn attachment_ids_become_paths_in_the_prompt(#[values(Sqlite, Postgres)] b
     let stranger = Chat::new(&server, "bob").await;
     for id in [&data, &theirs] {
         let body = json!({"content": "look", "target_agent": "coder", "attachments": [id]});
-        let nothing = stranger.desk.post(&format!("chat/{}/message", chat.session), body).await;
+        let nothing = stranger.setup.post(&format!("chat/{}/message", chat.session), body).await;
         assert_eq!(nothing.problem(), (404, "not_found"), "whether it is a file is not told");
     }
     assert_eq!(chat.messages().await, Vec::<Value>::new());
@@ -258,14 +258,14 @@ async fn agent_waits_for_the_person_where_the_project_wants_it(
     let server = with_model(backend, &model).await;
     let chat = Chat::on_own_files(&server, "ann").await;
     let rules = json!({"at_least": {"write_file": "MEDIUM", "delete_file": "HIGH"}});
-    chat.desk
+    chat.setup
         .user
-        .put(&chat.desk.project, json!({"settings": {"policy": rules}}))
+        .put(&chat.setup.project, json!({"settings": {"policy": rules}}))
         .await
         .expect(200);
     let path = format!("/api/tenants/default/workspace/{}", chat.session);
-    chat.desk.user.upload(&path, "plan.txt", "mine\n").await.expect(201);
-    let accepted = chat.said("change it", Some("writer")).await;
+    chat.setup.user.upload(&path, "plan.txt", "mine\n").await.expect(201);
+    let accepted = chat.send("change it", Some("writer")).await;
     let mut seen = Vec::new();
     for (decision, tool) in [("approve", "write_file"), ("reject", "delete_file")] {
         let pending = atelier_testkit::eventually("the person is asked", async || {
@@ -275,7 +275,7 @@ async fn agent_waits_for_the_person_where_the_project_wants_it(
         .await;
         seen.push(json!([pending["tool_name"], pending["risk_level"]]));
         assert_eq!(pending["tool_name"], tool, "{pending}");
-        chat.desk.decide(&pending, decision, json!({})).await;
+        chat.setup.decide(&pending, decision, json!({})).await;
     }
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(seen, [json!(["write_file", "MEDIUM"]), json!(["delete_file", "HIGH"])]);

@@ -79,7 +79,7 @@ async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backen
     assert_eq!(chat.ask("just you", Some("writer")).await["content"], "only me");
     assert_eq!(chat.ask("again please", None).await["content"], "All three are done.");
     let mut events =
-        chat.desk.user.events(&format!("{}/events", chat.desk.project), Some("0")).await;
+        chat.setup.user.events(&format!("{}/events", chat.setup.project), Some("0")).await;
     let created = events.until("PLAN_CREATED").await;
     assert_eq!(created.data["tasks"].as_array().unwrap().len(), 3);
 }
@@ -147,7 +147,7 @@ async fn failed_task_fails_only_its_dependants(#[values(Sqlite, Postgres)] backe
         [state("after", "failed"), state("bad", "failed"), state("good", "completed")]
     );
     let bad = plan["tasks"].as_array().unwrap().iter().find(|task| task["key"] == "bad").unwrap();
-    chat.desk
+    chat.setup
         .post(&format!("tasks/{}/resume", bad["id"].as_str().unwrap()), json!(null))
         .await
         .expect(200);
@@ -176,17 +176,17 @@ async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Back
     let chat = Chat::new(&server, "ann").await;
     let settings = json!({"settings": {"planner": {"approve_above": 1}}});
     let put = chat
-        .desk
+        .setup
         .user
-        .request(Method::PUT, &chat.desk.project)
+        .request(Method::PUT, &chat.setup.project)
         .json(&settings)
         .send()
         .await
         .unwrap();
     assert_eq!(put.status(), 200);
-    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    let mut events = chat.setup.user.events(&format!("{}/events", chat.setup.project), None).await;
 
-    let first = chat.said("do two things", None).await;
+    let first = chat.send("do two things", None).await;
     let asked = events.until("PLAN_APPROVAL_REQUEST").await;
     assert_eq!(asked.data["plan"]["id"], first["plan_id"]);
     let path = |accepted: &Value, what: &str| {
@@ -196,38 +196,38 @@ async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Back
     let bad =
         json!({"tasks": [{"id": "1", "description": "x", "agent": "nobody", "depends_on": []}]});
     assert_eq!(
-        chat.desk.post(&path(&first, "approve"), bad).await.problem(),
+        chat.setup.post(&path(&first, "approve"), bad).await.problem(),
         (422, "invalid_request")
     );
     let edited = json!({"tasks": [{"id": "1", "description": "only \
         this", "agent": "writer", "depends_on": []}]});
-    chat.desk.post(&path(&first, "approve"), edited).await.expect(200);
+    chat.setup.post(&path(&first, "approve"), edited).await.expect(200);
     eventually("answered", async || {
         let messages = chat.messages().await;
         messages.iter().any(|message| message["content"] == "did only this").then_some(())
     })
     .await;
     assert_eq!(
-        chat.desk.post(&path(&first, "approve"), json!({})).await.problem(),
+        chat.setup.post(&path(&first, "approve"), json!({})).await.problem(),
         (409, "already_settled")
     );
 
-    let second = chat.said("do two more", None).await;
+    let second = chat.send("do two more", None).await;
     events.until("PLAN_APPROVAL_REQUEST").await;
-    let waiting = chat.desk.user.get("/my/approvals").await.expect(200);
+    let waiting = chat.setup.user.get("/my/approvals").await.expect(200);
     assert_eq!(waiting["plans"].as_array().map(Vec::len), Some(1), "{waiting}");
     assert_eq!((&waiting["plans"][0]["id"], &waiting["total"]), (&second["plan_id"], &json!(0)));
-    chat.desk.post(&path(&second, "reject"), json!({"reason": "too much"})).await.expect(200);
+    chat.setup.post(&path(&second, "reject"), json!({"reason": "too much"})).await.expect(200);
     let plan = chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await;
     assert_eq!(plan["status"], "cancelled");
     assert!(states(&plan).iter().all(|(_, status)| status == "cancelled"), "{plan}");
-    assert_eq!(chat.desk.user.get("/my/approvals").await.expect(200)["plans"], json!([]));
+    assert_eq!(chat.setup.user.get("/my/approvals").await.expect(200)["plans"], json!([]));
 
     // The tasks of a rejected plan cannot be resumed one by one.
     let task =
         plan["tasks"].as_array().unwrap().iter().find(|task| task["kind"] == "work").unwrap();
     let task = task["id"].as_str().unwrap();
-    let resumed = chat.desk.post(&format!("tasks/{task}/resume"), json!({})).await;
+    let resumed = chat.setup.post(&format!("tasks/{task}/resume"), json!({})).await;
     assert_eq!(resumed.problem(), (409, "plan_not_approved"));
     assert_eq!(chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await, plan);
     assert!(!model.seen().iter().any(|asked| asked.last("user") == "one"));
@@ -256,10 +256,10 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
     let model = ScriptedModel::start(script).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    chat.settle(json!({"planner": {"approve_above": 1}})).await;
-    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    chat.set_settings(json!({"planner": {"approve_above": 1}})).await;
+    let mut events = chat.setup.user.events(&format!("{}/events", chat.setup.project), None).await;
     let waiting = async |events: &mut atelier_testkit::Events| {
-        let accepted = chat.said("do it all", None).await;
+        let accepted = chat.send("do it all", None).await;
         events.until("PLAN_APPROVAL_REQUEST").await;
         format!("plans/{}", accepted["plan_id"].as_str().unwrap())
     };
@@ -267,8 +267,8 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
     let first = waiting(&mut events).await;
     let before = chat.get(&first).await;
     let cancel = format!("tasks/{}/cancel", task_of(&before, "1"));
-    chat.desk.post(&cancel, json!(null)).await.expect(200);
-    chat.desk.user.delete(&format!("{}/agents/writer", chat.desk.project)).await.expect(204);
+    chat.setup.post(&cancel, json!(null)).await.expect(200);
+    chat.setup.user.delete(&format!("{}/agents/writer", chat.setup.project)).await.expect(204);
     let now = chat.get(&first).await;
     assert_eq!(now["status"], "pending_approval");
     let mut ended = states(&now);
@@ -281,7 +281,7 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
         state("4", "failed"),
     ];
     assert_eq!(ended, expected);
-    chat.desk.post(&format!("{first}/approve"), json!({})).await.expect(200);
+    chat.setup.post(&format!("{first}/approve"), json!({})).await.expect(200);
     eventually("what is left of it is done", async || {
         (chat.get(&first).await["status"] == "completed").then_some(())
     })
@@ -295,14 +295,14 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
 
     // After a reset the plan is still not approved.
     let writer = json!({"name": "agent_writer"});
-    chat.desk.post("agents", writer).await.expect(201);
+    chat.setup.post("agents", writer).await.expect(201);
     let second = waiting(&mut events).await;
-    let space = format!("{}/worker-space/reset", chat.desk.project);
-    chat.desk.user.post(&space, json!(null)).await.expect(200);
+    let space = format!("{}/worker-space/reset", chat.setup.project);
+    chat.setup.user.post(&space, json!(null)).await.expect(200);
     let ended = chat.get(&second).await;
     assert_eq!(ended["status"], "failed");
     let resume = format!("tasks/{}/resume", task_of(&ended, "1"));
-    assert_eq!(chat.desk.post(&resume, json!(null)).await.problem(), (409, "plan_not_approved"));
+    assert_eq!(chat.setup.post(&resume, json!(null)).await.problem(), (409, "plan_not_approved"));
     assert_eq!(ran(&model), ["three"]);
 }
 
@@ -333,23 +333,23 @@ async fn waiting_request_is_answered_when_its_plan_is_cancelled(
     let (answer, ()) = tokio::join!(chat.ask("do two things", None), async {
         model.answering(1).await;
         let path = newest("running").await;
-        chat.desk.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
+        chat.setup.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
     });
     assert_eq!(answer["content"], "I stopped: the plan was cancelled.");
 
-    chat.settle(json!({"planner": {"approve_above": 1}})).await;
+    chat.set_settings(json!({"planner": {"approve_above": 1}})).await;
     let (answer, ()) = tokio::join!(chat.ask("do two more", None), async {
         let path = newest("pending_approval").await;
-        chat.desk.post(&format!("{path}/reject"), json!({"reason": "too much"})).await.expect(200);
+        chat.setup.post(&format!("{path}/reject"), json!({"reason": "too much"})).await.expect(200);
     });
     assert_eq!(answer["content"], "I stopped: the plan was rejected: too much.");
 
-    let path = format!("{}/chat/{}/message", chat.desk.project, chat.session);
-    let request = chat.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+    let path = format!("{}/chat/{}/message", chat.setup.project, chat.session);
+    let request = chat.setup.user.request(Method::POST, &path).header("Prefer", "wait=30");
     let saying = request.json(&json!({"content": "stay", "target_agent": "writer"})).send();
     let (answer, ()) = tokio::join!(saying, async {
         model.answering(1).await;
-        chat.desk.user.delete(&chat.desk.project).await.expect(204);
+        chat.setup.user.delete(&chat.setup.project).await.expect(204);
     });
     assert_eq!(answer.unwrap().status(), 404);
 }
@@ -374,24 +374,24 @@ async fn resumed_task_waits_for_its_dependencies(#[values(Sqlite, Postgres)] bac
     let model = ScriptedModel::start(script).await;
     let mut server = with_model(backend, &model).await;
     let mut chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("do two things", None).await;
+    let accepted = chat.send("do two things", None).await;
     let path = format!("plans/{}", accepted["plan_id"].as_str().unwrap());
     model.answering(1).await;
-    chat.desk.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
+    chat.setup.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
     let ended = chat.get(&path).await;
     let resume = |key: &str| format!("tasks/{}/resume", task_of(&ended, key));
     assert_eq!(
-        chat.desk.post(&resume("2"), json!(null)).await.problem(),
+        chat.setup.post(&resume("2"), json!(null)).await.problem(),
         (409, "dependency_unfinished")
     );
 
-    assert_eq!(chat.desk.post(&resume("1"), json!(null)).await.expect(200)["status"], "queued");
+    assert_eq!(chat.setup.post(&resume("1"), json!(null)).await.expect(200)["status"], "queued");
     model.answering(1).await;
-    assert_eq!(chat.desk.post(&resume("2"), json!(null)).await.expect(200)["status"], "waiting");
+    assert_eq!(chat.setup.post(&resume("2"), json!(null)).await.expect(200)["status"], "waiting");
     // The next server continues the task.
     assert!(server.terminate().await.success());
     let server = server.restart_killed().await;
-    chat.desk.user = chat.desk.user.at(&server);
+    chat.setup.user = chat.setup.user.at(&server);
     eventually("the plan is whole", async || {
         let plan = chat.get(&path).await;
         let whole = states(&plan).iter().all(|(_, status)| status == "completed");
@@ -423,10 +423,10 @@ async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: B
     let model = ScriptedModel::start(script).await;
     let server = super::priced(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    chat.settle(json!({"planner": {"budget": 0.2}})).await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 6}})).await.expect(200);
-    let accepted = chat.said("do six things", None).await;
+    chat.set_settings(json!({"planner": {"budget": 0.2}})).await;
+    let path = format!("{}/agents/coder", chat.setup.project);
+    chat.setup.user.put(&path, json!({"config": {"concurrency_limit": 6}})).await.expect(200);
+    let accepted = chat.send("do six things", None).await;
     let plan_path = format!("plans/{}", accepted["plan_id"].as_str().unwrap());
     let ended = eventually("the plan has ended", async || {
         let plan = chat.get(&plan_path).await;
@@ -440,7 +440,7 @@ async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: B
     let why = ended["error"]["detail"].as_str().unwrap();
     assert!(why.contains("the plan's budget of $0.2 is spent"), "{why}");
 
-    chat.settle(json!({"limits": {"max_seconds": 1}})).await;
+    chat.set_settings(json!({"limits": {"max_seconds": 1}})).await;
     let answer = chat.ask("be quick", None).await;
     assert!(
         answer["content"].as_str().unwrap().contains("the time for this task ran out"),

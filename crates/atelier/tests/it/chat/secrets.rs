@@ -13,35 +13,35 @@ use serde_json::{Value, json};
 const WORD: &str = "zanzibar-and-back";
 const PASSWORD: &str = "hunter2hunter2";
 
-/// The ways to a file of secrets.
+/// How a call reads a file of secrets.
 #[derive(Debug, Clone, Copy)]
-enum Door {
+enum ReadBy {
     ReadFile,
     Command,
     Grep,
 }
 
-impl Door {
+impl ReadBy {
     fn call(self) -> Reply {
         match self {
-            Door::ReadFile => Reply::call("read_file", json!({"path": ".env"})),
-            Door::Command => {
+            ReadBy::ReadFile => Reply::call("read_file", json!({"path": ".env"})),
+            ReadBy::Command => {
                 Reply::call("execute_command", json!({"command": "cat", "args": [".env"]}))
             }
-            Door::Grep => Reply::call("grep", json!({"pattern": ".", "path": ".env"})),
+            ReadBy::Grep => Reply::call("grep", json!({"pattern": ".", "path": ".env"})),
         }
     }
 }
 
 /// The agent reads the file, makes a note of it and quotes it in its answer.
-fn script(door: Door) -> impl FnMut(&Asked) -> Reply + Send + 'static {
+fn script(by: ReadBy) -> impl FnMut(&Asked) -> Reply + Send + 'static {
     move |asked: &Asked| {
         let quote = format!("The greeting is {WORD}, the password is {PASSWORD}.");
         if asked.last("user").contains("again") {
             return Reply::text("I do not know what it held.");
         }
         match asked.results().len() {
-            0 => door.call(),
+            0 => by.call(),
             1 => Reply::call("add_context", json!({"text": quote})),
             _ => Reply::text(quote),
         }
@@ -60,9 +60,9 @@ fn assert_no_secret(what: &str, text: &str) {
 #[tokio::test]
 async fn content_of_a_secret_file_does_not_leave_its_conversation(
     #[values(Sqlite, Postgres)] backend: Backend,
-    #[values(Door::ReadFile, Door::Command, Door::Grep)] door: Door,
+    #[values(ReadBy::ReadFile, ReadBy::Command, ReadBy::Grep)] by: ReadBy,
 ) {
-    let (model, embedder) = (ScriptedModel::start(script(door)).await, Service::start(1536).await);
+    let (model, embedder) = (ScriptedModel::start(script(by)).await, Service::start(1536).await);
     let machine = Machine::new();
     machine.write(".env", &format!("GREETING={WORD}\nDB_PASSWORD={PASSWORD}\n"));
     let server = crate::build(backend)
@@ -73,20 +73,20 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
         .start()
         .await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
 
-    let accepted = chat.said("look at the settings file", Some("coder")).await;
+    let accepted = chat.send("look at the settings file", Some("coder")).await;
     let pending = chat.pending(1).await;
     assert_eq!(pending[0]["risk_level"], "HIGH");
-    chat.desk.decide(&pending[0], "approve", json!({})).await;
+    chat.setup.decide(&pending[0], "approve", json!({})).await;
     let task = chat.task_until(&accepted, "completed").await;
     // In the conversation in which the person approved the reading, the agent knows what it read.
     assert!(model.seen()[1].results()[0].contains(WORD));
     assert!(task["result"].as_str().unwrap().contains(PASSWORD));
 
-    let context = format!("{}/agents/coder/context", chat.desk.project);
+    let context = format!("{}/agents/coder/context", chat.setup.project);
     let export = eventually("everything is remembered and embedded", async || {
-        let export = chat.desk.user.get(&format!("{context}/export")).await.expect(200);
+        let export = chat.setup.user.get(&format!("{context}/export")).await.expect(200);
         let kinds = export["interactions"].as_array().unwrap();
         let has = |kind: &str| kinds.iter().any(|one| one["interaction_type"] == kind);
         let all = ["tool_call", "task_execution", "agent_response"];
@@ -103,7 +103,7 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
     assert_eq!(call["success"], true);
     assert!(all.iter().any(|one| one["metadata"]["note"] == true), "the note is there, masked");
 
-    let project = chat.desk.project.rsplit('/').next().unwrap().to_owned();
+    let project = chat.setup.project.rsplit('/').next().unwrap().to_owned();
     let agent = crate::role_token(&server, "ann", "agent", &project);
     for query in ["greeting", "password", ".env", WORD, PASSWORD] {
         for mode in ["hybrid", "lexical"] {
@@ -113,7 +113,7 @@ async fn content_of_a_secret_file_does_not_leave_its_conversation(
         }
     }
 
-    let again = Chat::of(chat.desk).await;
+    let again = Chat::of(chat.setup).await;
     let answer = again.ask("what was in the .env settings file? again", Some("coder")).await;
     assert_eq!(answer["content"], "I do not know what it held.");
     let prompt = model.seen().last().unwrap().body.to_string();
@@ -140,21 +140,21 @@ fn is_remembered(asked: &Value) -> bool {
 #[tokio::test]
 async fn secrets_in_own_files_are_not_remembered(
     #[values(Sqlite, Postgres)] backend: Backend,
-    #[values(Door::ReadFile, Door::Grep)] door: Door,
+    #[values(ReadBy::ReadFile, ReadBy::Grep)] by: ReadBy,
 ) {
-    let model = ScriptedModel::start(script(door)).await;
+    let model = ScriptedModel::start(script(by)).await;
     let server = crate::build(backend).model(&model).start().await;
     let chat = Chat::on_own_files(&server, "ann").await;
     let path = format!("/api/tenants/default/workspace/{}", chat.session);
     let content = format!("GREETING={WORD}\nDB_PASSWORD={PASSWORD}\n");
-    chat.desk.user.upload(&path, ".env", content).await.expect(201);
-    let accepted = chat.said("look at the settings file", Some("coder")).await;
+    chat.setup.user.upload(&path, ".env", content).await.expect(201);
+    let accepted = chat.send("look at the settings file", Some("coder")).await;
     let task = chat.task_until(&accepted, "completed").await;
     assert!(model.seen()[1].results()[0].contains(WORD));
     assert!(task["result"].as_str().unwrap().contains(PASSWORD));
-    let context = format!("{}/agents/coder/context", chat.desk.project);
+    let context = format!("{}/agents/coder/context", chat.setup.project);
     let export = eventually("the task is remembered", async || {
-        let export = chat.desk.user.get(&format!("{context}/export")).await.expect(200);
+        let export = chat.setup.user.get(&format!("{context}/export")).await.expect(200);
         let all = export["interactions"].as_array().unwrap();
         all.iter().any(|one| one["interaction_type"] == "task_execution").then_some(export)
     })

@@ -2,7 +2,7 @@
 
 use super::Chat;
 use crate::connect::{
-    client::{Client, Machine, Road},
+    client::{ConnectProcess, FixedProxy, Machine},
     terminal::{KEYS, Person},
 };
 use atelier_testkit::{
@@ -17,15 +17,15 @@ use std::{
 };
 
 /// The command `atelier chat` on the machine, not started yet.
-fn speaking(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
-    let mut command = machine.program(&["chat", "--project", &chat.desk.name, "--server", url]);
-    command.args(arguments).env("ATELIER_TOKEN", &chat.desk.user.token);
+fn chat_command(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
+    let mut command = machine.program(&["chat", "--project", &chat.setup.name, "--server", url]);
+    command.args(arguments).env("ATELIER_TOKEN", &chat.setup.user.token);
     command
 }
 
 /// Runs the command to its end, in parallel with the test.
-async fn speak(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Output {
-    let mut command = speaking(machine, chat, url, arguments);
+async fn run_chat(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Output {
+    let mut command = chat_command(machine, chat, url, arguments);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
@@ -36,17 +36,17 @@ async fn chat_without_a_machine_says_how_to_connect_one() {
     let server = crate::start(Sqlite).await;
     let chat = Chat::new(&server, "ann").await;
     let mut command =
-        speaking(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]);
-    let mut talking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(talking.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.desk.name);
+        chat_command(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]);
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.setup.name);
     let told =
         tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
     let (told, rest) = told.unwrap();
     assert!(told);
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
     let rest: Vec<String> = tokio::task::spawn_blocking(move || rest.collect()).await.unwrap();
-    assert!(talking.wait().unwrap().success(), "{rest:?}");
+    assert!(running.wait().unwrap().success(), "{rest:?}");
 }
 
 /// TL-06.2 TL-06.3: the answer is on standard output and the progress on standard error. Without a
@@ -60,9 +60,10 @@ async fn chat_command_follows_a_message_to_its_answer(
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
 
-    let read = speak(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]).await;
+    let read =
+        run_chat(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]).await;
     let (answer, steps) =
         (String::from_utf8(read.stdout).unwrap(), String::from_utf8(read.stderr).unwrap());
     assert!(read.status.success(), "{steps}");
@@ -74,9 +75,9 @@ async fn chat_command_follows_a_message_to_its_answer(
 
     // The conversation continues, and the project makes a plan.
     let session = ["--session", &chat.session, "write notes.txt: hello"];
-    let (written, ()) = tokio::join!(speak(&machine, &chat, &server.url, &session), async {
+    let (written, ()) = tokio::join!(run_chat(&machine, &chat, &server.url, &session), async {
         let asked = &chat.pending(1).await[0];
-        chat.desk.decide(asked, "approve", json!({})).await;
+        chat.setup.decide(asked, "approve", json!({})).await;
     });
     let steps = String::from_utf8(written.stderr).unwrap();
     assert!(written.status.success(), "{steps}");
@@ -91,7 +92,7 @@ async fn chat_command_follows_a_message_to_its_answer(
     // For programs: the unchanged events, one per line.
     let arguments = ["--json", "--agent", "coder", "read README.md"];
     let events =
-        String::from_utf8(speak(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
+        String::from_utf8(run_chat(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
     let events: Vec<Value> =
         events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
@@ -100,7 +101,7 @@ async fn chat_command_follows_a_message_to_its_answer(
     }
     assert_eq!(names.last(), Some(&"TASK_COMPLETED"));
 
-    let nobody = speak(&machine, &chat, &server.url, &["--agent", "nobody", "hi"]).await;
+    let nobody = run_chat(&machine, &chat, &server.url, &["--agent", "nobody", "hi"]).await;
     assert_eq!(nobody.status.code(), Some(1));
 }
 
@@ -111,9 +112,9 @@ async fn approvals_are_decided_in_the_chat_terminal(#[values(Sqlite, Postgres)] 
     let machine = Machine::new();
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
     let words = ["--agent", "writer", "write notes.txt: hello"];
-    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &words));
+    let mut ann = Person::starts(chat_command(&machine, &chat, &server.url, &words));
     let card = ann.sees(KEYS).await;
     for words in ["MEDIUM", "writer", "notes.txt", "+hello"] {
         assert!(card.contains(words), "{words}: {card}");
@@ -135,25 +136,25 @@ async fn interrupting_the_chat_cancels_its_work(#[values(Sqlite, Postgres)] back
     let server = super::with_model(backend, &model).await;
     let machine = Machine::new();
     let mut chat = Chat::new(&server, "ann").await;
-    let road = Road::to(&server).await;
+    let proxy = FixedProxy::to(&server).await;
     let words = ["--session", &chat.session.clone(), "--agent", "coder", "think"];
 
-    let mut thinking = Client::start(speaking(&machine, &chat, &road.url, &words));
+    let mut thinking = ConnectProcess::start(chat_command(&machine, &chat, &proxy.url, &words));
     model.answering(1).await;
     thinking.signal();
     assert_eq!(thinking.ended().await.code(), Some(1));
-    thinking.says("agent_coder: cancelled").await;
+    thinking.prints("agent_coder: cancelled").await;
     model.left(1).await;
 
     // The step in flight fails with the server, and the next server reports that.
-    let mut thinking = Client::start(speaking(&machine, &chat, &road.url, &words));
+    let mut thinking = ConnectProcess::start(chat_command(&machine, &chat, &proxy.url, &words));
     model.answering(1).await;
     let server = server.restart().await;
-    road.lead_to(&server);
-    chat.desk.user = chat.desk.user.at(&server);
+    proxy.point_to(&server);
+    chat.setup.user = chat.setup.user.at(&server);
     assert_eq!(thinking.ended().await.code(), Some(1));
-    thinking.says("reconnecting").await;
-    thinking.says("not completed").await;
+    thinking.prints("reconnecting").await;
+    thinking.prints("not completed").await;
     let tasks = eventually("both tasks", async || {
         let list = chat.get("tasks").await;
         (list["total"] == 2).then_some(list)
@@ -172,9 +173,9 @@ async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backe
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    chat.settle(json!({"planner": {"approve_above": 0}})).await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
-    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));
+    chat.set_settings(json!({"planner": {"approve_above": 0}})).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
+    let mut ann = Person::starts(chat_command(&machine, &chat, &server.url, &["read README.md"]));
     let card = ann.sees(KEYS).await;
     assert_eq!(card.matches("1: read README.md").count(), 1, "{card}");
     assert!(card.contains("the plan waits for your approval"), "{card}");
@@ -182,7 +183,7 @@ async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backe
     ann.sees("approved; the plan runs").await;
     ann.sees("completed; ").await;
 
-    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));
+    let mut ann = Person::starts(chat_command(&machine, &chat, &server.url, &["read README.md"]));
     ann.sees(KEYS).await;
     ann.presses("n");
     ann.sees("Reason for the agent").await;
@@ -193,7 +194,7 @@ async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backe
 /// The command `atelier chat` in the machine's folder.
 fn in_folder(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
     let mut command = machine.program(&["chat", "--server", url]);
-    command.args(arguments).env("ATELIER_TOKEN", &chat.desk.user.token);
+    command.args(arguments).env("ATELIER_TOKEN", &chat.setup.user.token);
     command.current_dir(machine.root()).env("TERM", "xterm-256color");
     command
 }
@@ -284,7 +285,7 @@ async fn standard_input_is_the_message() {
     machine.write("README.md", "# Shop\n");
     let server = crate::start(Sqlite).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
     let piped = async |input: &str| {
         let mut command = in_folder(&machine, &chat, &server.url, &["--agent", "coder"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

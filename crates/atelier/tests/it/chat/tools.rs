@@ -29,9 +29,9 @@ async fn outcomes_of_calls_are_returned_to_the_model(#[values(Sqlite, Postgres)]
     machine.write("a.txt", "alpha");
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
 
-    let accepted = chat.said("do it all", Some("coder")).await;
+    let accepted = chat.send("do it all", Some("coder")).await;
     let pending = chat.pending(2).await;
     chat.task_until(&accepted, "parked").await;
     for call in &pending {
@@ -42,8 +42,8 @@ async fn outcomes_of_calls_are_returned_to_the_model(#[values(Sqlite, Postgres)]
     }
     let by_path =
         |path: &str| pending.iter().find(|call| call["tool_params"]["path"] == path).unwrap();
-    chat.desk.decide(by_path("b.txt"), "approve", json!({})).await;
-    chat.desk.decide(by_path("c.txt"), "reject", json!({"reason": "not that one"})).await;
+    chat.setup.decide(by_path("b.txt"), "approve", json!({})).await;
+    chat.setup.decide(by_path("c.txt"), "reject", json!({"reason": "not that one"})).await;
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(task["result"], "Done what I could.");
     assert_eq!(machine.read("b.txt"), "b");
@@ -83,16 +83,16 @@ async fn change_by_another_agent_is_a_conflict(#[values(Sqlite, Postgres)] backe
     machine.write("list.txt", "one\n");
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
-    let first = chat.said("add to the list", Some("coder")).await;
-    let second = chat.said("add to the list, too", Some("writer")).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
+    let first = chat.send("add to the list", Some("coder")).await;
+    let second = chat.send("add to the list, too", Some("writer")).await;
     let pending = chat.pending(2).await;
     let of = |task: &Value| pending.iter().find(|call| call["task_id"] == task["task_id"]).unwrap();
     assert!(of(&first)["tool_params"]["if_checksum"].is_string(), "{}", of(&first));
-    chat.desk.decide(of(&first), "approve", json!({})).await;
+    chat.setup.decide(of(&first), "approve", json!({})).await;
     assert_eq!(chat.task_until(&first, "completed").await["result"], "Written.");
     machine.write("list.txt", "one\nmine\nand more\n");
-    chat.desk.decide(of(&second), "approve", json!({})).await;
+    chat.setup.decide(of(&second), "approve", json!({})).await;
     assert_eq!(
         chat.task_until(&second, "completed").await["result"],
         "It has changed; I leave it."
@@ -115,17 +115,17 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
     );
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
-    let accepted = chat.said("run it", Some("coder")).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
+    let accepted = chat.send("run it", Some("coder")).await;
     let cancel =
         |accepted: &Value| format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
     let asked = chat.pending(1).await;
-    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    chat.setup.decide(&asked[0], "approve", json!({})).await;
     atelier_testkit::eventually("it runs", async || {
         machine.root().join("began").exists().then_some(())
     })
     .await;
-    let cancelled = chat.desk.post(&cancel(&accepted), json!(null)).await.expect(200);
+    let cancelled = chat.setup.post(&cancel(&accepted), json!(null)).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
     atelier_testkit::eventually("the process is gone", async || {
         let running = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
@@ -137,12 +137,12 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
         (!running).then_some(())
     })
     .await;
-    let again = chat.desk.post(&cancel(&accepted), json!(null)).await;
+    let again = chat.setup.post(&cancel(&accepted), json!(null)).await;
     assert_eq!(again.problem(), (409, "already_settled"));
 
-    let waiting = chat.said("run it again", Some("coder")).await;
+    let waiting = chat.send("run it again", Some("coder")).await;
     chat.pending(1).await;
-    chat.desk.post(&cancel(&waiting), json!(null)).await.expect(200);
+    chat.setup.post(&cancel(&waiting), json!(null)).await.expect(200);
     chat.pending(0).await;
 }
 
@@ -160,8 +160,8 @@ async fn call_cut_at_max_tokens_is_reported_to_the_model(
     let model = ScriptedModel::start(script).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"max_tokens": 64}})).await.expect(200);
+    let path = format!("{}/agents/coder", chat.setup.project);
+    chat.setup.user.put(&path, json!({"config": {"max_tokens": 64}})).await.expect(200);
     assert_eq!(chat.ask("tell a tale", Some("coder")).await["content"], "I see.");
     let seen = model.seen();
     let told = seen[1].results()[0];

@@ -83,32 +83,37 @@ impl Machine {
         command
     }
 
-    pub(crate) fn command(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, setup: &ProjectSetup, url: &str, arguments: &[&str]) -> Command {
         let mut command = self.program(&["connect"]);
-        command.arg(self.root()).args(["--server", url, "--project", &desk.name]).args(arguments);
-        command.env("ATELIER_TOKEN", &desk.user.token);
+        command.arg(self.root()).args(["--server", url, "--project", &setup.name]).args(arguments);
+        command.env("ATELIER_TOKEN", &setup.user.token);
         command
     }
 
     /// Starts the client and waits until it is connected.
-    pub(crate) async fn connect(&self, desk: &Desk, url: &str) -> Client {
-        self.connect_with(desk, url, &[]).await
+    pub(crate) async fn connect(&self, setup: &ProjectSetup, url: &str) -> ConnectProcess {
+        self.connect_with(setup, url, &[]).await
     }
 
-    pub(crate) async fn connect_with(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Client {
-        let client = Client::start(self.command(desk, url, arguments));
-        client.says("  connected\n").await;
+    pub(crate) async fn connect_with(
+        &self,
+        setup: &ProjectSetup,
+        url: &str,
+        arguments: &[&str],
+    ) -> ConnectProcess {
+        let client = ConnectProcess::start(self.command(setup, url, arguments));
+        client.prints("  connected\n").await;
         client
     }
 }
 
 /// A running `atelier connect`. Dropping it kills the process.
-pub(crate) struct Client {
+pub(crate) struct ConnectProcess {
     process: Child,
     output: Arc<Mutex<String>>,
 }
 
-impl Client {
+impl ConnectProcess {
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -123,7 +128,7 @@ impl Client {
         self.output.lock().unwrap().clone()
     }
 
-    pub(crate) async fn says(&self, words: &str) {
+    pub(crate) async fn prints(&self, words: &str) {
         eventually(words, async || self.output().contains(words).then_some(())).await;
     }
 
@@ -159,7 +164,7 @@ fn collect(stream: impl std::io::Read + Send + 'static, sink: Arc<Mutex<String>>
     });
 }
 
-impl Drop for Client {
+impl Drop for ConnectProcess {
     fn drop(&mut self) {
         // The client may have ended already.
         drop(self.process.kill());
@@ -172,13 +177,13 @@ impl Drop for Client {
 
 /// A project and its owner.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct ProjectSetup {
     pub(crate) user: User,
     pub(crate) project: String,
     pub(crate) name: String,
 }
 
-impl Desk {
+impl ProjectSetup {
     pub(crate) async fn new(user: User) -> Self {
         let name = format!("shop {}", Uuid::now_v7());
         let project = user.project(&name).await;
@@ -244,14 +249,14 @@ pub(crate) async fn request_head(connection: &mut TcpStream) -> String {
 
 /// A proxy with a fixed address, in front of a server whose address changes when it is restarted.
 /// Its connections can be made to fail.
-pub(crate) struct Road {
+pub(crate) struct FixedProxy {
     pub(crate) url: String,
     target: Arc<Mutex<String>>,
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     listening: JoinHandle<()>,
 }
 
-impl Road {
+impl FixedProxy {
     pub(crate) async fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -269,12 +274,12 @@ impl Road {
                 connections.lock().unwrap().push(connection);
             }
         });
-        let road = Self { url, target, open, listening };
-        road.lead_to(server);
-        road
+        let proxy = Self { url, target, open, listening };
+        proxy.point_to(server);
+        proxy
     }
 
-    pub(crate) fn lead_to(&self, server: &Server) {
+    pub(crate) fn point_to(&self, server: &Server) {
         *self.target.lock().unwrap() = server.url.trim_start_matches("http://").to_owned();
     }
 
@@ -290,7 +295,7 @@ impl Road {
     }
 }
 
-impl Drop for Road {
+impl Drop for FixedProxy {
     fn drop(&mut self) {
         self.listening.abort();
         self.cut();

@@ -1,7 +1,7 @@
 //! Clients and servers that are killed, networks that fail, and machines that take over: a call
 //! runs at most once, and an outcome that cannot be known is reported as unknown.
 
-use super::client::{Client, Desk, Machine, Road};
+use super::client::{ConnectProcess, FixedProxy, Machine, ProjectSetup};
 use crate::start;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -43,14 +43,14 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(
 ) {
     let machine = waiting_machine();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut client = machine.connect(&desk, &server.url).await;
-    let call = desk.approved("execute_command", run_script()).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut client = machine.connect(&setup, &server.url).await;
+    let call = setup.approved("execute_command", run_script()).await;
     runs(&machine).await;
     client.kill();
     machine.write("go", "");
-    let again = machine.connect(&desk, &server.url).await;
-    let unknown = desk.until(&call, "unknown").await;
+    let again = machine.connect(&setup, &server.url).await;
+    let unknown = setup.until(&call, "unknown").await;
     assert_eq!(
         unknown["error"],
         json!({
@@ -60,13 +60,13 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(
         })
     );
     // The client continues with the next call and keeps its identity.
-    let next = desk.execute("read_file", json!({"path": "ran"})).await;
-    let next = desk.until(&next, "completed").await;
+    let next = setup.execute("read_file", json!({"path": "ran"})).await;
+    let next = setup.until(&next, "completed").await;
     assert_eq!(
         (&next["result"]["content"], &next["client_id"]),
         (&json!("x\n"), &unknown["client_id"])
     );
-    assert_eq!(desk.clients().await.len(), 1);
+    assert_eq!(setup.clients().await.len(), 1);
     drop(again);
 }
 
@@ -78,19 +78,19 @@ async fn result_is_posted_by_the_next_run_of_the_client(
 ) {
     let machine = waiting_machine();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let road = Road::to(&server).await;
-    let mut client = machine.connect(&desk, &road.url).await;
-    let call = desk.approved("execute_command", run_script()).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let proxy = FixedProxy::to(&server).await;
+    let mut client = machine.connect(&setup, &proxy.url).await;
+    let call = setup.approved("execute_command", run_script()).await;
     runs(&machine).await;
-    road.block();
+    proxy.block();
     machine.write("go", "");
-    client.says("wait.py: done").await;
+    client.prints("wait.py: done").await;
     client.kill();
-    assert_eq!(desk.show(&call).await["status"], "dispatched");
-    road.lead_to(&server);
-    let _again = machine.connect(&desk, &road.url).await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "ready\n");
+    assert_eq!(setup.show(&call).await["status"], "dispatched");
+    proxy.point_to(&server);
+    let _again = machine.connect(&setup, &proxy.url).await;
+    assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
     assert_eq!(machine.read("ran"), "x\n");
 }
 
@@ -101,32 +101,32 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     let machine = waiting_machine();
     machine.write("a.txt", "old\n");
     let mut server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let road = Road::to(&server).await;
-    let client = machine.connect(&desk, &road.url).await;
-    let write = desk.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
-    let write = desk.until(&write, "pending_approval").await;
-    let running = desk.approved("execute_command", run_script()).await;
+    let mut setup = ProjectSetup::new(server.user("ann")).await;
+    let proxy = FixedProxy::to(&server).await;
+    let client = machine.connect(&setup, &proxy.url).await;
+    let write = setup.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
+    let write = setup.until(&write, "pending_approval").await;
+    let running = setup.approved("execute_command", run_script()).await;
     runs(&machine).await;
     server.kill();
     // The command ends while no server is running.
     machine.write("go", "");
-    client.says("wait.py: done").await;
+    client.prints("wait.py: done").await;
     server = server.restart_killed().await;
-    road.lead_to(&server);
-    desk.user = desk.user.at(&server);
-    assert_eq!(desk.until(&running, "completed").await["result"]["stdout"], "ready\n");
-    desk.decide(&write, "approve", json!({})).await;
-    desk.until(&write, "completed").await;
+    proxy.point_to(&server);
+    setup.user = setup.user.at(&server);
+    assert_eq!(setup.until(&running, "completed").await["result"]["stdout"], "ready\n");
+    setup.decide(&write, "approve", json!({})).await;
+    setup.until(&write, "completed").await;
     assert_eq!(
         (machine.read("a.txt"), machine.read("ran")),
         ("new\n".to_owned(), "x\n".to_owned())
     );
-    client.says("connected again").await;
+    client.prints("connected again").await;
     // The same happens if the network fails for a moment.
-    road.cut();
-    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
-    assert_eq!(desk.until(&read, "completed").await["result"]["content"], "new\n");
+    proxy.cut();
+    let read = setup.execute("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(setup.until(&read, "completed").await["result"]["content"], "new\n");
 }
 
 /// One machine serves the project, and another takes over when it leaves or is lost.
@@ -137,27 +137,27 @@ async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend
     first.write("who", "first");
     second.write("who", "second");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let who = async || {
-        let call = desk.execute("read_file", json!({"path": "who"})).await;
-        desk.until(&call, "completed").await["result"]["content"].clone()
+        let call = setup.execute("read_file", json!({"path": "who"})).await;
+        setup.until(&call, "completed").await["result"]["content"].clone()
     };
-    let mut holder = first.connect(&desk, &server.url).await;
-    let mut standby = second.connect(&desk, &server.url).await;
-    holder.says("this machine runs the calls").await;
-    standby.says("this one is on standby").await;
-    assert_eq!((who().await, desk.clients().await.len()), (json!("first"), 2));
+    let mut holder = first.connect(&setup, &server.url).await;
+    let mut standby = second.connect(&setup, &server.url).await;
+    holder.prints("this machine runs the calls").await;
+    standby.prints("this one is on standby").await;
+    assert_eq!((who().await, setup.clients().await.len()), (json!("first"), 2));
     holder.interrupt().await;
-    standby.says("this machine runs the calls").await;
-    assert_eq!((who().await, desk.clients().await.len()), (json!("second"), 1));
+    standby.prints("this machine runs the calls").await;
+    assert_eq!((who().await, setup.clients().await.len()), (json!("second"), 1));
     // This time the machine does not say that it leaves, so its lease has to expire first.
-    let mut holder = first.connect(&desk, &server.url).await;
+    let mut holder = first.connect(&setup, &server.url).await;
     assert_eq!(who().await, "second");
     standby.kill();
-    let call = desk.execute("read_file", json!({"path": "who"})).await;
-    assert_eq!(desk.show(&call).await["status"], "dispatched");
+    let call = setup.execute("read_file", json!({"path": "who"})).await;
+    assert_eq!(setup.show(&call).await["status"], "dispatched");
     server.sql().await.run("UPDATE clients SET lease_until = connected_at").await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "first");
+    assert_eq!(setup.until(&call, "completed").await["result"]["content"], "first");
     holder.interrupt().await;
 }
 
@@ -166,11 +166,11 @@ async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend
 async fn folder_is_served_by_one_client_at_a_time() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let mut second = Client::start(machine.command(&desk, &server.url, &[]));
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let mut second = ConnectProcess::start(machine.command(&setup, &server.url, &[]));
     assert!(!second.ended().await.success());
-    second.says("another `atelier connect` already serves this folder").await;
+    second.prints("another `atelier connect` already serves this folder").await;
 }
 
 /// The server does not know the cursor, for example after a restore from a backup: the client
@@ -183,22 +183,22 @@ async fn client_recovers_from_an_unknown_stream_cursor(
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut client = machine.connect(&desk, &server.url).await;
-    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
-    desk.until(&read, "completed").await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut client = machine.connect(&setup, &server.url).await;
+    let read = setup.execute("read_file", json!({"path": "a.txt"})).await;
+    setup.until(&read, "completed").await;
     client.interrupt().await;
     let folder =
         std::fs::read_dir(machine.home().join(".local/state/atelier/clients")).unwrap().next();
     let cursor = folder.unwrap().unwrap().path().join("cursor");
     assert!(std::fs::read_to_string(&cursor).unwrap().trim().parse::<u64>().unwrap() > 0);
     std::fs::write(&cursor, "99999999\n").unwrap();
-    let write = desk.execute("write_file", json!({"path": "a.txt", "content": "b\n"})).await;
+    let write = setup.execute("write_file", json!({"path": "a.txt", "content": "b\n"})).await;
     assert_eq!(write["status"], "previewing");
-    let _client = machine.connect(&desk, &server.url).await;
-    desk.until(&write, "pending_approval").await;
-    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
-    desk.until(&read, "completed").await;
+    let _client = machine.connect(&setup, &server.url).await;
+    setup.until(&write, "pending_approval").await;
+    let read = setup.execute("read_file", json!({"path": "a.txt"})).await;
+    setup.until(&read, "completed").await;
     let found =
         async || std::fs::read_to_string(&cursor).ok().filter(|place| place != "99999999\n");
     eventually("a new place", found).await;
@@ -211,17 +211,17 @@ async fn stored_token_is_renewed_before_it_expires(#[values(Sqlite, Postgres)] b
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let short = server.user_with("ann", &["--ttl", "8s"]).token;
     let login = ["login", "--server", &server.url, "--token", &short];
     assert!(machine.program(&login).status().unwrap().success());
-    let mut command = machine.command(&desk, &server.url, &[]);
+    let mut command = machine.command(&setup, &server.url, &[]);
     command.env_remove("ATELIER_TOKEN");
-    let client = Client::start(command);
+    let client = ConnectProcess::start(command);
     // The stream ends with the token that it was opened with, and continues with the new one.
-    client.says("connected again").await;
-    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
-    desk.until(&read, "completed").await;
+    client.prints("connected again").await;
+    let read = setup.execute("read_file", json!({"path": "a.txt"})).await;
+    setup.until(&read, "completed").await;
     let stored =
         std::fs::read_to_string(machine.home().join(".config/atelier/credentials.json")).unwrap();
     assert!(stored.contains(&server.url) && !stored.contains(&short), "{stored}");
@@ -235,22 +235,22 @@ fn kills() -> usize {
 /// Commands that leave a mark each time they run. One permission covers them all.
 struct Counted {
     machine: Machine,
-    desk: Desk,
+    setup: ProjectSetup,
     session: Uuid,
 }
 
 impl Counted {
     /// Starts a client that is connected to `url`.
-    async fn new(user: User, url: &str) -> (Self, Client) {
+    async fn new(user: User, url: &str) -> (Self, ConnectProcess) {
         let machine = Machine::new();
         machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
-        let desk = Desk::new(user).await;
-        let session = crate::conversation(&desk.user, &desk.project).await;
-        let counted = Self { machine, desk, session };
-        let client = counted.machine.connect(&counted.desk, url).await;
+        let setup = ProjectSetup::new(user).await;
+        let session = crate::conversation(&setup.user, &setup.project).await;
+        let counted = Self { machine, setup, session };
+        let client = counted.machine.connect(&counted.setup, url).await;
         let first = counted.ask("first").await.unwrap();
-        counted.desk.decide(&first, "approve", json!({"scope": "class"})).await;
-        counted.desk.until(&first, "completed").await;
+        counted.setup.decide(&first, "approve", json!({"scope": "class"})).await;
+        counted.setup.until(&first, "completed").await;
         (counted, client)
     }
 
@@ -258,16 +258,22 @@ impl Counted {
     async fn ask(&self, name: &str) -> Option<Value> {
         let params = json!({"command": "python3", "args": ["count.py", name]});
         let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": self.session});
-        let path = format!("{}/tools/execute", self.desk.project);
-        let answer =
-            self.desk.user.request("POST".parse().unwrap(), &path).json(&body).send().await.ok()?;
+        let path = format!("{}/tools/execute", self.setup.project);
+        let answer = self
+            .setup
+            .user
+            .request("POST".parse().unwrap(), &path)
+            .json(&body)
+            .send()
+            .await
+            .ok()?;
         assert_eq!(answer.status(), 200);
         answer.json().await.ok()
     }
 
     async fn settled(&self, call: &Value) -> Value {
         eventually("it is settled", async || {
-            let call = self.desk.show(call).await;
+            let call = self.setup.show(call).await;
             call["completed_at"].is_string().then_some(call)
         })
         .await
@@ -294,7 +300,7 @@ async fn no_call_runs_twice_when_the_client_is_killed(
         }
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..250))).await;
         client.kill();
-        client = counted.machine.connect(&counted.desk, &server.url).await;
+        client = counted.machine.connect(&counted.setup, &server.url).await;
     }
     for (call, name) in &calls {
         let settled = counted.settled(call).await;
@@ -312,8 +318,8 @@ async fn no_call_runs_twice_when_the_client_is_killed(
 #[tokio::test]
 async fn accepted_calls_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut server = start(backend).await;
-    let road = Road::to(&server).await;
-    let (mut counted, _client) = Counted::new(server.user("ann"), &road.url).await;
+    let proxy = FixedProxy::to(&server).await;
+    let (mut counted, _client) = Counted::new(server.user("ann"), &proxy.url).await;
     let (mut taken, mut asked) = (Vec::new(), 0);
     for _ in 0..kills() {
         let asking = async {
@@ -330,8 +336,8 @@ async fn accepted_calls_survive_a_killed_server(#[values(Sqlite, Postgres)] back
         };
         tokio::join!(asking, killing);
         server = server.restart_killed().await;
-        road.lead_to(&server);
-        counted.desk.user = counted.desk.user.at(&server);
+        proxy.point_to(&server);
+        counted.setup.user = counted.setup.user.at(&server);
     }
     for (call, name) in &taken {
         let settled = counted.settled(call).await;

@@ -1,6 +1,6 @@
 //! git on the user's machine, with credentials that the user lends to it.
 
-use super::client::{Desk, Machine, request_head};
+use super::client::{Machine, ProjectSetup, request_head};
 use crate::start;
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
@@ -45,8 +45,8 @@ async fn git_uses_credentials_only_where_the_owner_allows_it(
         machine.rules("[git]\ncredentials = \"~/.git-credentials\"\n");
     }
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
     assert_eq!(
         client.output().contains("may use"),
         lent,
@@ -56,9 +56,9 @@ async fn git_uses_credentials_only_where_the_owner_allows_it(
 
     let look =
         json!({"command": "git", "args": ["ls-remote", format!("http://{address}/shop.git")]});
-    let call = desk.approved("execute_command", look).await;
+    let call = setup.approved("execute_command", look).await;
     assert_eq!(call["network"], true);
-    let done = desk.until(&call, "failed").await;
+    let done = setup.until(&call, "failed").await;
     assert_eq!(done["error"]["code"], "command_failed", "nobody is let in: {done}");
     // ann:secret
     let expected: &[&str] = if lent { &["Basic YW5uOnNlY3JldA=="] } else { &[] };

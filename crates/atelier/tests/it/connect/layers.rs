@@ -1,7 +1,7 @@
 //! Trying in a layer and landing: scripts run without a question, and people decide about what they
 //! have changed.
 
-use super::client::{Desk, Machine};
+use super::client::{Machine, ProjectSetup};
 use crate::{chat::Chat, start};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 
 /// A conversation whose calls are made directly.
 struct Conversation {
-    desk: Desk,
+    setup: ProjectSetup,
     session: String,
 }
 
 impl Conversation {
-    async fn of(desk: &Desk) -> Self {
-        let session = desk.post("chat/sessions/", json!({})).await.expect(201);
-        Self { desk: desk.clone(), session: session["id"].as_str().unwrap().to_owned() }
+    async fn of(setup: &ProjectSetup) -> Self {
+        let session = setup.post("chat/sessions/", json!({})).await.expect(201);
+        Self { setup: setup.clone(), session: session["id"].as_str().unwrap().to_owned() }
     }
 
     async fn execute(&self, tool: &str, params: Value) -> Value {
         let call = json!({"tool_name": tool, "tool_params": params, "session_id": self.session});
-        self.desk.post("tools/execute", call).await.expect(200)
+        self.setup.post("tools/execute", call).await.expect(200)
     }
 
     /// Makes a call about which nobody is asked, and returns its result.
     async fn run(&self, tool: &str, params: Value) -> Value {
         let call = self.execute(tool, params).await;
-        let done = self.desk.until(&call, "completed").await;
+        let done = self.setup.until(&call, "completed").await;
         assert_eq!((&done["risk_level"], &done["approval"]), (&json!("LOW"), &Value::Null));
         done["result"].clone()
     }
@@ -39,12 +39,12 @@ impl Conversation {
     /// Makes a call that a person is asked about, and returns it as they see it.
     async fn asked(&self, tool: &str, params: Value) -> Value {
         let call = self.execute(tool, params).await;
-        self.desk.until(&call, "pending_approval").await
+        self.setup.until(&call, "pending_approval").await
     }
 
     async fn approved(&self, asked: &Value, scope: &str) -> Value {
-        self.desk.decide(asked, "approve", json!({"scope": scope})).await;
-        self.desk.until(asked, "completed").await["result"].clone()
+        self.setup.decide(asked, "approve", json!({"scope": scope})).await;
+        self.setup.until(asked, "completed").await["result"].clone()
     }
 
     /// The paths that differ between the layer and the folder, each with how.
@@ -72,9 +72,9 @@ async fn tried_changes_land_after_one_question_and_can_be_undone(
     machine.write("src/b.txt", "two\n");
     let before = machine.files();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
 
     let ran = talk
         .shell("grep -rl two src | sort | tee list.txt | xargs sed -i s/two/2/; wc -l < list.txt")
@@ -118,14 +118,14 @@ async fn rejected_landing_changes_nothing() {
     machine.write("a.txt", "old\n");
     let before = machine.files();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
     talk.shell("echo new > a.txt; echo more > b.txt").await;
     let asked = talk.asked("land", json!({"paths": ["a.txt"]})).await;
     assert!(!asked["preview"]["diff"].as_str().unwrap().contains("b.txt"), "{asked}");
-    desk.decide(&asked, "reject", json!({"reason": "no"})).await;
-    assert_eq!(desk.until(&asked, "rejected").await["error"]["code"], "approval_rejected");
+    setup.decide(&asked, "reject", json!({"reason": "no"})).await;
+    assert_eq!(setup.until(&asked, "rejected").await["error"]["code"], "approval_rejected");
     assert_eq!(machine.files(), before);
     assert_eq!(talk.changes().await, pairs(&[("a.txt", "changed"), ("b.txt", "added")]));
     talk.run("discard", json!({"paths": ["b.txt"]})).await;
@@ -143,9 +143,9 @@ async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
     machine.write("a.txt", "old\n");
     machine.write("b.txt", "old\n");
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
 
     // The person changes a file before the landing is asked for: that is a conflict.
     talk.shell("echo ours > a.txt").await;
@@ -153,7 +153,7 @@ async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
     let listed = talk.run("changes", json!({})).await;
     assert_eq!(listed["files"][0]["conflict"], true, "{listed}");
     let call = talk.execute("land", json!({})).await;
-    let failed = desk.until(&call, "failed").await;
+    let failed = setup.until(&call, "failed").await;
     assert_eq!(failed["error"]["code"], "conflict", "{failed}");
     assert_eq!(machine.read("a.txt"), "theirs\n");
     talk.run("discard", json!({})).await;
@@ -163,9 +163,9 @@ async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
     talk.shell("echo shown > b.txt").await;
     let asked = talk.asked("land", json!({})).await;
     talk.shell("echo sneaked > b.txt").await;
-    desk.decide(&asked, "approve", json!({})).await;
+    setup.decide(&asked, "approve", json!({})).await;
     let again = atelier_testkit::eventually("asked again", async || {
-        let now = desk.show(&asked).await;
+        let now = setup.show(&asked).await;
         let anew = now["approval_id"] != asked["approval_id"];
         (anew && now["status"] == "pending_approval").then_some(now)
     })
@@ -181,9 +181,9 @@ async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
 async fn conversations_do_not_see_each_others_layers() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let (one, other) = (Conversation::of(&desk).await, Conversation::of(&desk).await);
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let (one, other) = (Conversation::of(&setup).await, Conversation::of(&setup).await);
     one.shell("echo secret plan > plan.txt").await;
     assert_eq!(other.shell("ls").await["stdout"], "");
     assert_eq!(other.changes().await, []);
@@ -195,11 +195,11 @@ async fn conversations_do_not_see_each_others_layers() {
 async fn shell_can_be_asked_about_or_switched_off() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
     let settle = async |policy: Value| {
-        desk.user.put(&desk.project, json!({"settings": {"policy": policy}})).await
+        setup.user.put(&setup.project, json!({"settings": {"policy": policy}})).await
     };
     settle(json!({"shell": "sometimes"})).await.expect(422);
     settle(json!({"shell": "ask"})).await.expect(200);
@@ -216,9 +216,9 @@ async fn shell_can_be_asked_about_or_switched_off() {
     drop(client);
     machine.rules("[policy]\nshell = \"off\"\n");
     settle(json!({"shell": "free"})).await.expect(200);
-    let _client = machine.connect(&desk, &server.url).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let call = talk.execute("shell", json!({"script": "echo hi"})).await;
-    let refused = desk.until(&call, "failed").await;
+    let refused = setup.until(&call, "failed").await;
     assert_eq!(refused["error"]["code"], "command_not_allowed", "{refused}");
 }
 
@@ -230,9 +230,9 @@ async fn permission_to_land_holds_for_its_folders() {
     machine.write("src/a.txt", "a\n");
     machine.write("docs/b.txt", "b\n");
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
     talk.shell("echo 1 > src/a.txt").await;
     let asked = talk.asked("land", json!({})).await;
     assert_eq!(asked["class"]["findings"], json!(["land", "land src/**"]));
@@ -240,7 +240,7 @@ async fn permission_to_land_holds_for_its_folders() {
 
     talk.shell("echo 2 > src/a.txt; echo new > src/new.txt").await;
     let call = talk.execute("land", json!({})).await;
-    let done = desk.until(&call, "completed").await;
+    let done = setup.until(&call, "completed").await;
     assert!(done["approval"].is_null() && done["grant_id"].is_string(), "{done}");
     assert_eq!(
         (machine.read("src/a.txt"), machine.read("src/new.txt")),
@@ -249,7 +249,7 @@ async fn permission_to_land_holds_for_its_folders() {
 
     talk.shell("echo 3 > docs/b.txt").await;
     let asked = talk.asked("land", json!({})).await;
-    desk.decide(&asked, "reject", json!({})).await;
+    setup.decide(&asked, "reject", json!({})).await;
     talk.run("discard", json!({})).await;
     talk.shell("rm src/a.txt").await;
     let asked = talk.asked("land", json!({})).await;
@@ -271,15 +271,15 @@ async fn demo_model_tries_and_lands() {
     machine.write("lib/more.txt", "price price\n");
     let server = start(Sqlite).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
     let answer = chat.ask("run the tests", Some("coder")).await;
     assert!(answer["content"].as_str().unwrap().contains("1 passed"), "{answer}");
 
-    let accepted = chat.said("rename price to cost in all files", Some("coder")).await;
+    let accepted = chat.send("rename price to cost in all files", Some("coder")).await;
     let asked = &chat.pending(1).await[0];
     assert_eq!(asked["tool_name"], "land");
     assert_eq!(machine.read("shop.txt"), "the price is high\n");
-    chat.desk.decide(asked, "approve", json!({})).await;
+    chat.setup.decide(asked, "approve", json!({})).await;
     chat.task_until(&accepted, "completed").await;
     assert_eq!(
         (machine.read("shop.txt"), machine.read("lib/more.txt")),
@@ -294,9 +294,9 @@ async fn command_lines_are_split_or_pointed_to_the_shell() {
     let machine = Machine::new();
     machine.write("a b.txt", "one\ntwo\n");
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
     let ran = talk.run("execute_command", json!({"command": "sed -n 2p 'a b.txt'"})).await;
     assert_eq!(ran["stdout"], "two\n");
     for line in ["cat x | wc", "frobnicate --all", "./run.sh now"] {

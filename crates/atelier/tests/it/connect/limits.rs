@@ -1,6 +1,6 @@
 //! The four basic tools over HTTP and through a connected machine: their results and their limits.
 
-use super::client::{Client, Desk, Machine};
+use super::client::{ConnectProcess, Machine, ProjectSetup};
 use crate::build;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -14,9 +14,9 @@ const MIB: u64 = 1024 * 1024;
 /// A server, a project and a machine that is connected to it.
 struct Connected {
     machine: Machine,
-    desk: Desk,
+    setup: ProjectSetup,
     _server: Server,
-    _client: Client,
+    _client: ConnectProcess,
 }
 
 impl Connected {
@@ -27,36 +27,36 @@ impl Connected {
     async fn with(server: Builder) -> Self {
         let machine = Machine::new();
         let server = server.start().await;
-        let desk = Desk::new(server.user("ann")).await;
-        let mut command = machine.command(&desk, &server.url, &[]);
+        let setup = ProjectSetup::new(server.user("ann")).await;
+        let mut command = machine.command(&setup, &server.url, &[]);
         command.env("SHOP_SECRET", "of the machine's owner");
-        let client = Client::start(command);
-        client.says("  connected\n").await;
-        Self { machine, desk, _server: server, _client: client }
+        let client = ConnectProcess::start(command);
+        client.prints("  connected\n").await;
+        Self { machine, setup, _server: server, _client: client }
     }
 
     /// The result of a call that runs without approval.
     async fn run(&self, tool: &str, params: Value) -> Value {
-        let call = self.desk.execute(tool, params).await;
+        let call = self.setup.execute(tool, params).await;
         assert_eq!(call["requires_approval"], false, "{call}");
-        self.desk.until(&call, "completed").await["result"].clone()
+        self.setup.until(&call, "completed").await["result"].clone()
     }
 
     /// The call after it failed on the machine.
     async fn fails(&self, tool: &str, params: Value) -> Value {
-        let call = self.desk.execute(tool, params).await;
-        self.desk.until(&call, "failed").await
+        let call = self.setup.execute(tool, params).await;
+        self.setup.until(&call, "failed").await
     }
 
     /// The call after it was approved and ended in this state.
     async fn approved(&self, tool: &str, params: Value, status: &str) -> Value {
-        let call = self.desk.approved(tool, params).await;
-        self.desk.until(&call, status).await
+        let call = self.setup.approved(tool, params).await;
+        self.setup.until(&call, status).await
     }
 
     /// Asserts that the server denies a call, so that it never reaches the machine.
     async fn denied(&self, tool: &str, params: Value, code: &str) {
-        let call = self.desk.execute(tool, params).await;
+        let call = self.setup.execute(tool, params).await;
         let answer = (&call["status"], &call["error"]["code"]);
         assert_eq!(answer, (&json!("denied"), &json!(code)), "{call}");
     }
@@ -166,7 +166,7 @@ async fn execute_command_reports_its_outcome_within_its_limits(
     for (params, timeout) in
         [(command("cat", &["notes.txt"]), 30), (command("npm", &["install"]), 300)]
     {
-        let call = shop.desk.execute("execute_command", params).await;
+        let call = shop.setup.execute("execute_command", params).await;
         assert_eq!(call["timeout"], timeout, "{call}");
     }
 

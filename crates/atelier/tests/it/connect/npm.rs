@@ -1,6 +1,6 @@
 //! npm packages from a test registry.
 
-use super::client::{Desk, Machine, request_head};
+use super::client::{Machine, ProjectSetup, request_head};
 use crate::{chat::Chat, start};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
@@ -60,12 +60,12 @@ async fn shop() -> Machine {
 async fn agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = shop().await;
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let install = json!({"command": "npm", "args": ["install", "express"]});
-    let call = desk.approved("execute_command", install).await;
+    let call = setup.approved("execute_command", install).await;
     assert_eq!((&call["risk_level"], &call["network"]), (&json!("MEDIUM"), &json!(true)));
-    let done = desk.until(&call, "completed").await;
+    let done = setup.until(&call, "completed").await;
     let result = &done["result"];
     assert!(result["stdout"].as_str().unwrap().contains("added 1 package"), "{result}");
     assert_eq!((&result["exit_code"], result["stderr"].is_string()), (&json!(0), true), "{result}");
@@ -80,14 +80,14 @@ async fn message_leads_to_an_installed_package(#[values(Sqlite, Postgres)] backe
     let machine = shop().await;
     let server = start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let _client = machine.connect(&chat.desk, &server.url).await;
-    let accepted = chat.said("run npm install express", Some("coder")).await;
+    let _client = machine.connect(&chat.setup, &server.url).await;
+    let accepted = chat.send("run npm install express", Some("coder")).await;
     let asked = &chat.pending(1).await[0];
     let shown =
         json!([asked["tool_params"]["command"], asked["tool_params"]["args"], asked["network"]]);
     assert_eq!(shown, json!(["npm", ["install", "express"], true]));
     assert!(!machine.root().join("node_modules").exists(), "not before it is approved");
-    chat.desk.decide(asked, "approve", json!({})).await;
+    chat.setup.decide(asked, "approve", json!({})).await;
     let task = chat.task_until(&accepted, "completed").await;
     assert!(task["result"].as_str().unwrap().contains("added 1 package"), "{task}");
     assert!(machine.read("node_modules/express/package.json").contains("5.1.0"));

@@ -1,6 +1,6 @@
 //! Approvals in a terminal, tested with a pseudo terminal.
 
-use super::client::{Desk, Machine};
+use super::client::{Machine, ProjectSetup};
 use crate::start;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -27,8 +27,8 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    async fn sits_down(machine: &Machine, desk: &Desk, url: &str) -> Self {
-        let mut person = Self::starts(machine.command(desk, url, &[]));
+    async fn sits_down(machine: &Machine, setup: &ProjectSetup, url: &str) -> Self {
+        let mut person = Self::starts(machine.command(setup, url, &[]));
         person.sees("  connected").await;
         person
     }
@@ -98,12 +98,12 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    let session = crate::conversation(&desk.user, &desk.project).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
+    let session = crate::conversation(&setup.user, &setup.project).await;
     let ask = async |tool: &str, params: Value| {
         let body = json!({"tool_name": tool, "tool_params": params, "agent_id": "coder", "session_id": session});
-        desk.post("tools/execute", body).await.expect(200)
+        setup.post("tools/execute", body).await.expect(200)
     };
     let write = ask("write_file", json!({"path": "a.txt", "content": "new \u{1b}[2J\n"})).await;
     let card = ann.sees(KEYS).await;
@@ -112,7 +112,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     }
     ann.presses("y");
     ann.sees("approved once").await;
-    desk.until(&write, "completed").await;
+    setup.until(&write, "completed").await;
     assert_eq!(machine.read("a.txt"), "new \u{1b}[2J\n");
 
     let delete = ask("delete_file", json!({"path": "a.txt"})).await;
@@ -122,7 +122,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     ann.sees("Reason for the agent").await;
     ann.presses("not yetr\u{7f}!\r");
     ann.sees("rejected").await;
-    assert_eq!(desk.show(&delete).await["error"]["detail"], "Rejected by the user: not yet!");
+    assert_eq!(setup.show(&delete).await["error"]["detail"], "Rejected by the user: not yet!");
 
     let command = json!({"command": "git", "args": ["init", "-q", "x y"]});
     let init = ask("execute_command", command.clone()).await;
@@ -132,7 +132,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     }
     ann.presses("s");
     ann.sees("this class is allowed").await;
-    desk.until(&init, "completed").await;
+    setup.until(&init, "completed").await;
     assert!(ask("execute_command", command).await["grant_id"].is_string(), "of the same class");
 
     // Trusting an agent takes two keys, with a warning in between.
@@ -146,43 +146,44 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     ann.sees("this agent is trusted").await;
     let granted = ask("create_directory", json!({"path": "e"})).await;
     assert!(granted["grant_id"].is_string(), "{granted}");
-    desk.until(&granted, "completed").await;
+    setup.until(&granted, "completed").await;
     assert!(machine.root().join("e").is_dir());
 
     // If a card is decided elsewhere, it closes and the next card is shown.
     let first = ask("delete_file", json!({"path": "a.txt"})).await;
-    let first = desk.until(&first, "pending_approval").await;
+    let first = setup.until(&first, "pending_approval").await;
     ann.sees(KEYS).await;
     let second = ask("delete_file", json!({"path": "a.txt"})).await;
-    desk.decide(&first, "reject", json!({})).await;
+    setup.decide(&first, "reject", json!({})).await;
     ann.sees("decided elsewhere: rejected").await;
     ann.sees(KEYS).await;
     ann.presses("y");
     ann.sees("approved once").await;
-    desk.until(&second, "completed").await;
+    setup.until(&second, "completed").await;
     ann.presses("q");
     ann.sees("disconnected").await;
-    assert_eq!(desk.clients().await, Vec::<Value>::new());
+    assert_eq!(setup.clients().await, Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn keys_pressed_before_a_card_do_not_decide_it() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    let first = desk.execute("write_file", json!({"path": "one.txt", "content": "1"})).await;
-    let second = desk.execute("write_file", json!({"path": "Makefile", "content": "all:\n"})).await;
-    desk.until(&second, "pending_approval").await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
+    let first = setup.execute("write_file", json!({"path": "one.txt", "content": "1"})).await;
+    let second =
+        setup.execute("write_file", json!({"path": "Makefile", "content": "all:\n"})).await;
+    setup.until(&second, "pending_approval").await;
     ann.sees(KEYS).await;
     ann.presses("yyyyyy");
     ann.sees("approved once").await;
-    desk.until(&first, "completed").await;
+    setup.until(&first, "completed").await;
     let card = ann.sees(KEYS).await;
     assert!(card.contains("Makefile"), "{card}");
-    assert_eq!(desk.show(&second).await["status"], "pending_approval");
+    assert_eq!(setup.show(&second).await["status"], "pending_approval");
     ann.presses("y");
-    desk.until(&second, "completed").await;
+    setup.until(&second, "completed").await;
 }
 
 /// Letters in the sequences of arrow and keypad keys do not decide, and Escape cancels a rejection.
@@ -190,29 +191,29 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
 async fn escape_sequences_of_other_keys_do_not_decide() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
     ann.sees(KEYS).await;
     ann.presses("\u{1b}Oy\u{1b}[s\u{1b}[1;5y\u{1b}yn");
     ann.sees("Reason for the agent").await;
     ann.presses("because\u{1b}");
     ann.sees("Nothing was decided").await;
     ann.sees(KEYS).await;
-    assert_eq!(desk.show(&call).await["status"], "pending_approval");
+    assert_eq!(setup.show(&call).await["status"], "pending_approval");
     ann.presses("y");
     ann.sees("approved once").await;
-    desk.until(&call, "completed").await;
+    setup.until(&call, "completed").await;
 }
 
 #[tokio::test]
 async fn long_change_is_shown_to_its_end_before_it_can_be_approved() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
     let content = "line\n".repeat(404) + "the last\r\n";
-    let write = desk.execute("write_file", json!({"path": "long.txt", "content": content})).await;
+    let write = setup.execute("write_file", json!({"path": "long.txt", "content": content})).await;
     let card = ann.sees(KEYS).await;
     assert!(card.contains("more lines") && !card.contains("the last"), "{card}");
     for key in ["y", "s"] {
@@ -220,13 +221,13 @@ async fn long_change_is_shown_to_its_end_before_it_can_be_approved() {
         ann.sees("press v first").await;
         ann.sees(KEYS).await;
     }
-    assert_eq!(desk.show(&write).await["status"], "pending_approval");
+    assert_eq!(setup.show(&write).await["status"], "pending_approval");
     ann.presses("v");
     ann.sees("the last\\r").await;
     ann.sees(KEYS).await;
     ann.presses("y");
     ann.sees("approved once").await;
-    desk.until(&write, "completed").await;
+    setup.until(&write, "completed").await;
     assert_eq!(machine.read("long.txt"), content);
 }
 
@@ -235,13 +236,13 @@ async fn long_change_is_shown_to_its_end_before_it_can_be_approved() {
 async fn agent_text_cannot_pass_for_a_card() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
     let fake = "── LOW · coder wants write_file ──";
     let content = format!("{}{fake}\n", "x".repeat(77));
     let path = format!("{}{fake}/Makefile", "x".repeat(62));
     let params = json!({"path": path, "content": content, "create_dirs": true});
-    desk.execute("write_file", params).await;
+    setup.execute("write_file", params).await;
     let card = ann.sees(KEYS).await;
     let card = card.split_once("── HIGH").unwrap().1;
     let plain: Vec<&str> = card.lines().collect();
@@ -257,16 +258,16 @@ async fn agent_text_cannot_pass_for_a_card() {
 async fn client_token_cannot_approve() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let owner = desk.user.clone();
-    desk.user = server.program("ann", "client", &desk.project);
-    let mut robot = Person::sits_down(&machine, &desk, &server.url).await;
-    desk.user = owner;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let mut setup = ProjectSetup::new(server.user("ann")).await;
+    let owner = setup.user.clone();
+    setup.user = server.program("ann", "client", &setup.project);
+    let mut robot = Person::sits_down(&machine, &setup, &server.url).await;
+    setup.user = owner;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
     robot.sees("waits for approval").await;
     robot.presses("y");
-    desk.decide(&call, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&call, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
     assert!(!robot.screen.lock().unwrap().contains(KEYS));
 }
 
@@ -274,15 +275,15 @@ async fn client_token_cannot_approve() {
 async fn card_warns_before_it_expires() {
     let machine = Machine::new();
     let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect_with(&desk, &server.url, &["--no-approve"]).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    client.says("Nobody has decided yet").await;
-    desk.until(&call, "expired").await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect_with(&setup, &server.url, &["--no-approve"]).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    client.prints("Nobody has decided yet").await;
+    setup.until(&call, "expired").await;
     // If a card is shown, the warning appears there in time.
     drop(client);
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    desk.execute("create_directory", json!({"path": "e"})).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
+    setup.execute("create_directory", json!({"path": "e"})).await;
     ann.sees(KEYS).await;
     ann.sees("Nobody has decided yet").await;
     ann.sees(KEYS).await;

@@ -1,6 +1,6 @@
 //! Reading, writing, running and refusing: what a user and an agent do every day.
 
-use super::client::{Desk, Machine};
+use super::client::{Machine, ProjectSetup};
 use crate::{build, start};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -20,38 +20,38 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     machine.write("src/main.js", "let a = 1\n");
     let before = machine.files();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     // The call is requested before a client is connected, so it waits for one.
-    let early = desk.execute("read_file", json!({"path": "README.md"})).await;
+    let early = setup.execute("read_file", json!({"path": "README.md"})).await;
     assert_eq!(early["status"], "approved");
-    let mut client = machine.connect(&desk, &server.url).await;
-    let read = desk.until(&early, "completed").await;
+    let mut client = machine.connect(&setup, &server.url).await;
+    let read = setup.until(&early, "completed").await;
     assert_eq!(
         (&read["result"]["content"], &read["result"]["size"]),
         (&json!("# Shop\n"), &json!(7))
     );
 
     let absolute = machine.root().join("src/main.js");
-    let call = desk.execute("tool_read_file", json!({"path": absolute})).await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "let a = 1\n");
-    let call = desk.execute("grep", json!({"pattern": "let", "path": "."})).await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["count"], 1);
-    let call = desk.execute("execute_command", json!({"command": "ls", "args": ["src"]})).await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "main.js\n");
-    let call = desk.execute("read_file", json!({"path": "no.txt"})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "not_found");
+    let call = setup.execute("tool_read_file", json!({"path": absolute})).await;
+    assert_eq!(setup.until(&call, "completed").await["result"]["content"], "let a = 1\n");
+    let call = setup.execute("grep", json!({"pattern": "let", "path": "."})).await;
+    assert_eq!(setup.until(&call, "completed").await["result"]["count"], 1);
+    let call = setup.execute("execute_command", json!({"command": "ls", "args": ["src"]})).await;
+    assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "main.js\n");
+    let call = setup.execute("read_file", json!({"path": "no.txt"})).await;
+    assert_eq!(setup.until(&call, "failed").await["error"]["code"], "not_found");
 
     let told = client.output();
     for words in
-        [machine.root().to_str().unwrap(), &desk.name, &server.url, "Sandbox", "Toolchains"]
+        [machine.root().to_str().unwrap(), &setup.name, &server.url, "Sandbox", "Toolchains"]
     {
         assert!(told.contains(words), "{words}: {told}");
     }
-    let known = &desk.clients().await[0];
+    let known = &setup.clients().await[0];
     assert_eq!(known["root"], json!(machine.root()));
     assert!(known["isolation"]["words"].is_string(), "{known}");
     client.interrupt().await;
-    assert_eq!(desk.clients().await, Vec::<Value>::new());
+    assert_eq!(setup.clients().await, Vec::<Value>::new());
     assert_eq!(machine.files(), before, "nothing but approved calls writes into the folder");
     // The folder is still there without the server.
     drop(server);
@@ -67,38 +67,39 @@ async fn agent_changes_a_file_after_approval(#[values(Sqlite, Postgres)] backend
     machine.write("a.txt", "one\ntwo\nthree\n");
     machine.write("b.txt", "untouched\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let write = |content: &str| json!({"path": "a.txt", "content": content});
 
-    let call = desk.execute("write_file", write("one\n2\nthree\n")).await;
-    let asked = desk.until(&call, "pending_approval").await;
+    let call = setup.execute("write_file", write("one\n2\nthree\n")).await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(
         asked["preview"]["diff"],
         "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
     );
     assert_eq!(machine.read("a.txt"), "one\ntwo\nthree\n", "not before it is approved");
-    desk.decide(&asked, "approve", json!({})).await;
-    let done = desk.until(&call, "completed").await;
+    setup.decide(&asked, "approve", json!({})).await;
+    let done = setup.until(&call, "completed").await;
     assert_eq!(machine.read("a.txt"), "one\n2\nthree\n");
     assert_eq!(done["result"]["replaced_checksum"], asked["preview"]["base_checksum"]);
 
-    let call = desk.execute("write_file", write("never\n")).await;
-    let asked = desk.until(&call, "pending_approval").await;
-    desk.decide(&asked, "reject", json!({"reason": "no"})).await;
-    assert_eq!(desk.show(&call).await["status"], "rejected");
+    let call = setup.execute("write_file", write("never\n")).await;
+    let asked = setup.until(&call, "pending_approval").await;
+    setup.decide(&asked, "reject", json!({"reason": "no"})).await;
+    assert_eq!(setup.show(&call).await["status"], "rejected");
 
-    desk.approved(
-        "edit_file",
-        json!({"path": "a.txt", "edits": [{"old_text": "2", "new_text": "zwei"}]}),
-    )
-    .await;
+    setup
+        .approved(
+            "edit_file",
+            json!({"path": "a.txt", "edits": [{"old_text": "2", "new_text": "zwei"}]}),
+        )
+        .await;
     eventually("edited", async || (machine.read("a.txt") == "one\nzwei\nthree\n").then_some(()))
         .await;
     let new = json!({"path": "new/c.txt", "content": "c", "create_dirs": true});
-    let call = desk.approved("write_file", new).await;
+    let call = setup.approved("write_file", new).await;
     assert_eq!(call["preview"]["base_checksum"], Value::Null);
-    desk.until(&call, "completed").await;
+    setup.until(&call, "completed").await;
     let files: Vec<String> = machine
         .files()
         .keys()
@@ -119,16 +120,16 @@ async fn large_file_is_linked_in_the_event_and_written_whole(
 ) {
     let machine = Machine::new();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let content = "0123456789abcdef\n".repeat(60_000);
-    let call = desk.approved("write_file", json!({"path": "big.txt", "content": content})).await;
-    desk.until(&call, "completed").await;
+    let call = setup.approved("write_file", json!({"path": "big.txt", "content": content})).await;
+    setup.until(&call, "completed").await;
     assert_eq!(machine.read("big.txt"), content);
-    let mut events = desk.user.events(&format!("{}/events", desk.project), Some("0")).await;
+    let mut events = setup.user.events(&format!("{}/events", setup.project), Some("0")).await;
     let signal = events.until("TOOL_EXECUTION_SIGNAL").await;
     let link = signal.data["tool_params"]["$link"].as_str().expect("a link");
-    assert_eq!(desk.user.get(link).await.expect(200)["tool_params"]["content"], content);
+    assert_eq!(setup.user.get(link).await.expect(200)["tool_params"]["content"], content);
 }
 
 /// TL-06.3: the approved content is what is written. A file that has changed meanwhile is shown and
@@ -141,15 +142,15 @@ async fn change_of_a_file_after_approval_is_asked_about_again(
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
     for (path, meanwhile) in [("a.txt", "older\n"), ("fresh.txt", "sudden\n")] {
-        let call = desk.execute("write_file", json!({"path": path, "content": "new\n"})).await;
-        let first = desk.until(&call, "pending_approval").await;
+        let call = setup.execute("write_file", json!({"path": path, "content": "new\n"})).await;
+        let first = setup.until(&call, "pending_approval").await;
         machine.write(path, meanwhile);
-        desk.decide(&first, "approve", json!({})).await;
+        setup.decide(&first, "approve", json!({})).await;
         let second = eventually("asked again", async || {
-            let now = desk.show(&call).await;
+            let now = setup.show(&call).await;
             let again =
                 now["status"] == "pending_approval" && now["approval_id"] != first["approval_id"];
             again.then_some(now)
@@ -158,11 +159,11 @@ async fn change_of_a_file_after_approval_is_asked_about_again(
         assert_eq!(machine.read(path), meanwhile);
         let removed = format!("-{meanwhile}");
         assert!(second["preview"]["diff"].as_str().unwrap().contains(&removed), "{second}");
-        desk.decide(&second, "approve", json!({})).await;
-        desk.until(&call, "completed").await;
+        setup.decide(&second, "approve", json!({})).await;
+        setup.until(&call, "completed").await;
         assert_eq!(machine.read(path), "new\n");
     }
-    client.says("asking again").await;
+    client.prints("asking again").await;
 }
 
 #[rstest]
@@ -174,15 +175,15 @@ async fn change_that_cannot_be_made_fails_without_a_question(
     machine.write("a.txt", "old\n");
     std::os::unix::fs::symlink("a.txt", machine.root().join("link.txt")).unwrap();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let edit = json!({"path": "a.txt", "edits": [{"old_text": "absent", "new_text": "x"}]});
     for (tool, params, code) in [
         ("edit_file", edit, "edit_mismatch"),
         ("write_file", json!({"path": "link.txt", "content": "x"}), "link_refused"),
     ] {
-        let call = desk.execute(tool, params).await;
-        let failed = desk.until(&call, "failed").await;
+        let call = setup.execute(tool, params).await;
+        let failed = setup.until(&call, "failed").await;
         assert_eq!(
             (&failed["error"]["code"], &failed["approval_id"]),
             (&json!(code), &Value::Null),
@@ -206,29 +207,29 @@ async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: B
     );
     let before = machine.files();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
     // The owner approved the call, and the machine still refuses it.
-    let call = desk.approved("create_directory", json!({"path": "d"})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
+    let call = setup.approved("create_directory", json!({"path": "d"})).await;
+    assert_eq!(setup.until(&call, "failed").await["error"]["code"], "command_not_allowed");
     // The call is LOW on the server and higher here. Nobody approved it, so the user is asked.
-    let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
-    let asked = desk.until(&call, "pending_approval").await;
+    let call = setup.execute("grep", json!({"pattern": "s", "path": "."})).await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(
         (&asked["risk_level"], &asked["reason"]),
         (&json!("MEDIUM"), &json!("This machine rates grep as MEDIUM."))
     );
-    desk.decide(&asked, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&asked, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
     // The path is harmless as text, but leads out of the folder on this machine.
-    let call = desk.execute("read_file", json!({"path": "door.txt"})).await;
-    let refused = desk.until(&call, "failed").await;
+    let call = setup.execute("read_file", json!({"path": "door.txt"})).await;
+    let refused = setup.until(&call, "failed").await;
     assert_eq!(refused["error"]["code"], "path_outside_workspace");
     assert!(!refused.to_string().contains("OUTSIDE"), "{refused}");
     // The call is refused before anybody is asked.
-    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "x"})).await;
-    assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
-    client.says("refused by this machine").await;
+    let call = setup.execute("write_file", json!({"path": "a.txt", "content": "x"})).await;
+    assert_eq!(setup.until(&call, "failed").await["approval_id"], Value::Null);
+    client.prints("refused by this machine").await;
     assert_eq!(machine.files(), before);
 }
 
@@ -240,8 +241,8 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
     machine.write("src/a.txt", "a\n");
     let before = machine.files();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
     for (tool, params) in [
         ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]})),
         ("execute_command", json!({"command": "sh", "args": ["-c", "id"]})),
@@ -250,7 +251,7 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
         ("delete_file", json!({"path": "src/"})),
         ("move_file", json!({"source": ".", "destination": "elsewhere"})),
     ] {
-        let call = desk.execute(tool, params).await;
+        let call = setup.execute(tool, params).await;
         assert_eq!(call["status"], "denied", "{call}");
         let rm = call["tool_params"]["command"] == "rm";
         assert!(
@@ -261,10 +262,10 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
     // Only the file system shows that this is a top-level directory, so the machine denies the
     // call, and nobody is asked.
     let call =
-        desk.execute("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
-    assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
-    let call = desk.execute("list_directory", json!({"path": "."})).await;
-    desk.until(&call, "completed").await;
+        setup.execute("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
+    assert_eq!(setup.until(&call, "failed").await["approval_id"], Value::Null);
+    let call = setup.execute("list_directory", json!({"path": "."})).await;
+    setup.until(&call, "completed").await;
     assert!(!client.output().contains("rm -rf"), "{}", client.output());
     assert_eq!(machine.files(), before);
 }
@@ -277,8 +278,8 @@ async fn stranger_reaches_neither_project_nor_folder(#[values(Sqlite, Postgres)]
     anns.write("a.txt", "ann's\n");
     bobs.write("a.txt", "bob's\n");
     let server = start(backend).await;
-    let ann = Desk::new(server.user("ann")).await;
-    let mut bob = Desk::new(server.user("bob")).await;
+    let ann = ProjectSetup::new(server.user("ann")).await;
+    let mut bob = ProjectSetup::new(server.user("bob")).await;
     let _ann = anns.connect(&ann, &server.url).await;
     let _bob = bobs.connect(&bob, &server.url).await;
     let call = ann.execute("read_file", json!({"path": "a.txt"})).await;
@@ -293,9 +294,9 @@ async fn stranger_reaches_neither_project_nor_folder(#[values(Sqlite, Postgres)]
     let theirs = bob.user.post(&format!("{}/tools/execute", ann.project), body).await;
     assert_eq!(theirs.problem(), (404, "not_found"));
     bob.name = ann.project.rsplit('/').next().unwrap().to_owned();
-    let mut stranger = super::client::Client::start(bobs.command(&bob, &server.url, &[]));
+    let mut stranger = super::client::ConnectProcess::start(bobs.command(&bob, &server.url, &[]));
     assert!(!stranger.ended().await.success());
-    stranger.says("you have no project").await;
+    stranger.prints("you have no project").await;
 }
 
 /// `--yes-low-only` runs LOW calls and refuses all others.
@@ -304,14 +305,14 @@ async fn yes_low_only_refuses_everything_but_low() {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect_with(&desk, &server.url, &["--yes-low-only"]).await;
-    let call = desk.execute("read_file", json!({"path": "a.txt"})).await;
-    desk.until(&call, "completed").await;
-    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "b"})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "low_only");
-    let call = desk.approved("create_directory", json!({"path": "d"})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "low_only");
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect_with(&setup, &server.url, &["--yes-low-only"]).await;
+    let call = setup.execute("read_file", json!({"path": "a.txt"})).await;
+    setup.until(&call, "completed").await;
+    let call = setup.execute("write_file", json!({"path": "a.txt", "content": "b"})).await;
+    assert_eq!(setup.until(&call, "failed").await["error"]["code"], "low_only");
+    let call = setup.approved("create_directory", json!({"path": "d"})).await;
+    assert_eq!(setup.until(&call, "failed").await["error"]["code"], "low_only");
     assert_eq!(machine.files().len(), 1);
 }
 
@@ -322,15 +323,15 @@ async fn running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: B
     let machine = Machine::new();
     machine.write("wait.py", "import time\nopen('began', 'w').close()\ntime.sleep(100)\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
     let call =
-        desk.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
+        setup.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
     eventually("it runs", async || machine.root().join("began").exists().then_some(())).await;
     let path = format!("tools/{}/cancel", call["tool_id"].as_str().unwrap());
-    assert_eq!(desk.post(&path, json!({})).await.expect(200)["status"], "unknown");
-    client.says("Cancelled (cancelled)").await;
-    assert_eq!(desk.until(&call, "cancelled").await["error"]["code"], "cancelled");
+    assert_eq!(setup.post(&path, json!({})).await.expect(200)["status"], "unknown");
+    client.prints("Cancelled (cancelled)").await;
+    assert_eq!(setup.until(&call, "cancelled").await["error"]["code"], "cancelled");
 }
 
 /// TL-06.1 TL-07.1: the link looks harmless to the server; the machine sees that it leads to a
@@ -342,14 +343,14 @@ async fn link_to_a_secret_file_is_asked_about(#[values(Sqlite, Postgres)] backen
     machine.write(".env", "TOKEN=1\n");
     std::os::unix::fs::symlink(".env", machine.root().join("notes.txt")).unwrap();
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let call = desk.execute("read_file", json!({"path": "notes.txt"})).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let call = setup.execute("read_file", json!({"path": "notes.txt"})).await;
     assert_eq!(call["risk_level"], "LOW");
-    let asked = desk.until(&call, "pending_approval").await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(asked["risk_level"], "HIGH");
-    desk.decide(&asked, "approve", json!({})).await;
-    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "TOKEN=1\n");
+    setup.decide(&asked, "approve", json!({})).await;
+    assert_eq!(setup.until(&call, "completed").await["result"]["content"], "TOKEN=1\n");
 }
 
 /// TL-06.1: a command that the server allows runs only on machines whose owner accepts it.
@@ -364,23 +365,23 @@ async fn server_rule_loosens_only_what_the_machine_accepts(
         .with("POLICY__NARROW__DENY", r#"["npm"]"#)
         .start()
         .await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let version = json!({"command": "curl", "args": ["--version"]});
     {
-        let client = machine.connect(&desk, &server.url).await;
-        client.says("accept = [\"curl\"] in client.toml").await;
-        let call = desk.approved("execute_command", version.clone()).await;
-        let failed = desk.until(&call, "failed").await;
+        let client = machine.connect(&setup, &server.url).await;
+        client.prints("accept = [\"curl\"] in client.toml").await;
+        let call = setup.approved("execute_command", version.clone()).await;
+        let failed = setup.until(&call, "failed").await;
         assert_eq!(failed["error"]["code"], "command_not_allowed");
         let detail = failed["error"]["detail"].as_str().unwrap();
         assert!(detail.contains("accept = [\"curl\"] in client.toml"), "{detail}");
     }
     machine.rules("accept = [\"curl\"]");
-    let client = machine.connect(&desk, &server.url).await;
-    client.says("the server's own rules for curl apply (you accepted them)").await;
-    let call = desk.approved("execute_command", version).await;
+    let client = machine.connect(&setup, &server.url).await;
+    client.prints("the server's own rules for curl apply (you accepted them)").await;
+    let call = setup.approved("execute_command", version).await;
     let ended = eventually("it ran", async || {
-        let now = desk.show(&call).await;
+        let now = setup.show(&call).await;
         (now["completed_at"] != Value::Null).then_some(now)
     })
     .await;
@@ -389,7 +390,8 @@ async fn server_rule_loosens_only_what_the_machine_accepts(
         ["command_not_found", ""].contains(&ended["error"]["code"].as_str().unwrap_or("")),
         "{ended}"
     );
-    let npm = desk.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
+    let npm =
+        setup.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
     assert_eq!(npm["error"]["detail"], "Command not allowed: This server does not allow npm.");
 }
 
@@ -402,29 +404,29 @@ async fn machine_does_not_run_what_was_not_shown(#[values(Sqlite, Postgres)] bac
     let machine = Machine::new();
     machine.write("a.txt", "one\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
     let liar = uuid::Uuid::now_v7();
     let register = json!({"client_id": liar, "root": "/elsewhere", "os": "linux", "isolation": {}});
-    desk.post("clients", register).await.expect(200);
-    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "evil\n"})).await;
+    setup.post("clients", register).await.expect(200);
+    let call = setup.execute("write_file", json!({"path": "a.txt", "content": "evil\n"})).await;
     let base: String = Sha256::digest("one\n").iter().map(|byte| format!("{byte:02x}")).collect();
     let preview = json!({"client_id": liar, "base_checksum": base, "diff": "-one\n+harmless\n"});
     let asked =
-        desk.post(&format!("tools/{}/preview", call["tool_id"].as_str().unwrap()), preview).await;
+        setup.post(&format!("tools/{}/preview", call["tool_id"].as_str().unwrap()), preview).await;
     let asked = asked.expect(200);
-    desk.user.delete(&format!("{}/clients/{liar}", desk.project)).await.expect(204);
-    desk.decide(&asked, "approve", json!({})).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    setup.user.delete(&format!("{}/clients/{liar}", setup.project)).await.expect(204);
+    setup.decide(&asked, "approve", json!({})).await;
+    let _client = machine.connect(&setup, &server.url).await;
     let again = eventually("asked again", async || {
-        let now = desk.show(&call).await;
+        let now = setup.show(&call).await;
         (now["status"] == "pending_approval").then_some(now)
     })
     .await;
     assert_eq!(machine.read("a.txt"), "one\n");
     assert_eq!(again["preview"]["diff"], "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+evil\n");
     assert_eq!(again["preview"]["base_checksum"], json!(base), "the base alone did not tell");
-    desk.decide(&again, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&again, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
     assert_eq!(machine.read("a.txt"), "evil\n");
 }
 
@@ -437,22 +439,22 @@ async fn deletion_and_move_show_what_is_there(#[values(Sqlite, Postgres)] backen
     machine.write("src/a.txt", "one\ntwo\n");
     machine.write("src/.env", "KEY=SECRET-42");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let call = desk.execute("move_file", json!({"from": "src/a.txt", "to": "./src//b.txt"})).await;
-    let asked = desk.until(&call, "pending_approval").await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let call = setup.execute("move_file", json!({"from": "src/a.txt", "to": "./src//b.txt"})).await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(asked["tool_params"], json!({"source": "src/a.txt", "destination": "src/b.txt"}));
     assert_eq!(
         asked["preview"]["diff"],
         "Moves src/a.txt: a text file of 8 bytes, 2 lines\n\
          to src/b.txt. Nothing is there, so nothing is overwritten.\n"
     );
-    desk.decide(&asked, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&asked, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
     assert_eq!(machine.read("src/b.txt"), "one\ntwo\n");
 
-    let call = desk.execute("delete_file", json!({"path": "src/b.txt"})).await;
-    let asked = desk.until(&call, "pending_approval").await;
+    let call = setup.execute("delete_file", json!({"path": "src/b.txt"})).await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(
         asked["preview"]["diff"],
         "Deletes src/b.txt: a text file of 8 bytes, 2 lines\n--- a/src/b.txt\n+++ /dev/null\n\
@@ -460,20 +462,20 @@ async fn deletion_and_move_show_what_is_there(#[values(Sqlite, Postgres)] backen
     );
     // What is deleted is what was shown.
     machine.write("src/b.txt", "three\n");
-    desk.decide(&asked, "approve", json!({})).await;
+    setup.decide(&asked, "approve", json!({})).await;
     let again = eventually("asked again", async || {
-        let now = desk.show(&call).await;
+        let now = setup.show(&call).await;
         let anew = now["approval_id"] != asked["approval_id"];
         (anew && now["status"] == "pending_approval").then_some(now)
     })
     .await;
     assert!(again["preview"]["diff"].as_str().unwrap().ends_with("-three\n"), "{again}");
     assert_eq!(machine.read("src/b.txt"), "three\n");
-    desk.decide(&again, "approve", json!({})).await;
-    desk.until(&call, "completed").await;
+    setup.decide(&again, "approve", json!({})).await;
+    setup.until(&call, "completed").await;
 
-    let call = desk.execute("delete_file", json!({"path": "src/.env"})).await;
-    let asked = desk.until(&call, "pending_approval").await;
+    let call = setup.execute("delete_file", json!({"path": "src/.env"})).await;
+    let asked = setup.until(&call, "pending_approval").await;
     assert_eq!(
         asked["preview"]["diff"],
         "Deletes src/.env: a file of 13 bytes whose content is not shown\n"

@@ -1,10 +1,10 @@
 //! `atelier files`, as people use it.
 
-use super::{Desk, Objects::Disk};
+use super::{ConversationSetup, Objects::Disk};
 use atelier_testkit::Backend::Sqlite;
 use serde_json::{Value, json};
 
-impl Desk {
+impl ConversationSetup {
     /// Standard output of the command, or standard error if it failed.
     fn cli(&self, arguments: &[&str]) -> Result<String, String> {
         let output = self.cli_output(arguments);
@@ -37,7 +37,7 @@ impl Desk {
 /// FS-03
 #[tokio::test(flavor = "multi_thread")]
 async fn files_can_be_managed_from_the_command_line() {
-    let desk = Desk::new(Sqlite, Disk).await;
+    let setup = ConversationSetup::new(Sqlite, Disk).await;
     let folder = tempfile::tempdir().unwrap();
     let (small, large) = (folder.path().join("notes.txt"), folder.path().join("large.bin"));
     std::fs::write(&small, "one").unwrap();
@@ -49,40 +49,40 @@ async fn files_can_be_managed_from_the_command_line() {
     // A file that cannot be sent does not stop the others, and is named.
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
-    let complaint = desk.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();
+    let complaint = setup.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();
     assert!(
         complaint.contains("is not a regular file") && complaint.contains("1 of 2 files"),
         "{complaint}"
     );
-    assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
+    assert_eq!(setup.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
 
-    let put = desk.cli(&["put", small, large, "--to", "in/"]).unwrap();
+    let put = setup.cli(&["put", small, large, "--to", "in/"]).unwrap();
     assert_eq!(put, "uploaded in/notes.txt as version 1\nuploaded in/large.bin as version 1\n");
     std::fs::write(small, "two").unwrap();
     assert_eq!(
-        desk.cli(&["put", small, "--to", "in/notes.txt"]).unwrap(),
+        setup.cli(&["put", small, "--to", "in/notes.txt"]).unwrap(),
         "uploaded in/notes.txt as version 2\n"
     );
-    let listed = desk.cli(&["ls"]).unwrap();
+    let listed = setup.cli(&["ls"]).unwrap();
     assert_eq!(listed.lines().count(), 2);
     assert!(listed.lines().nth(1).unwrap().ends_with("user_upload  in/notes.txt"), "{listed}");
-    assert_eq!(desk.cli(&["get", "in/notes.txt", "-o", "-"]).unwrap(), "two");
-    assert_eq!(desk.cli(&["get", "in/notes.txt", "--at", "1", "-o", "-"]).unwrap(), "one");
-    assert_eq!(desk.cli(&["get", "in/notes.txt", "--version", "1", "-o", "-"]).unwrap(), "one");
-    desk.cli(&["restore", "in/notes.txt", "--version", "1"]).unwrap_err();
+    assert_eq!(setup.cli(&["get", "in/notes.txt", "-o", "-"]).unwrap(), "two");
+    assert_eq!(setup.cli(&["get", "in/notes.txt", "--at", "1", "-o", "-"]).unwrap(), "one");
+    assert_eq!(setup.cli(&["get", "in/notes.txt", "--version", "1", "-o", "-"]).unwrap(), "one");
+    setup.cli(&["restore", "in/notes.txt", "--version", "1"]).unwrap_err();
     let copy = folder.path().join("copy.bin");
-    desk.cli(&["get", "in/large.bin", "-o", copy.to_str().unwrap()]).unwrap();
+    setup.cli(&["get", "in/large.bin", "-o", copy.to_str().unwrap()]).unwrap();
     assert!(std::fs::read(copy).unwrap() == content);
-    assert_eq!(desk.cli(&["history", "in/notes.txt"]).unwrap().lines().count(), 2);
-    let restored = desk.cli(&["restore", "in/notes.txt", "1"]).unwrap();
+    assert_eq!(setup.cli(&["history", "in/notes.txt"]).unwrap().lines().count(), 2);
+    let restored = setup.cli(&["restore", "in/notes.txt", "1"]).unwrap();
     assert_eq!(restored, "restored version 1 of in/notes.txt as version 3\n");
-    std::fs::remove_dir_all(desk.folder()).unwrap();
-    let report: Value = serde_json::from_str(&desk.cli(&["sync"]).unwrap()).unwrap();
+    std::fs::remove_dir_all(setup.folder()).unwrap();
+    let report: Value = serde_json::from_str(&setup.cli(&["sync"]).unwrap()).unwrap();
     assert_eq!(report["fetched"], 2);
-    assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
-    let gone = desk.cli(&["get", "in/notes.txt"]).unwrap_err();
+    assert_eq!(setup.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
+    let gone = setup.cli(&["get", "in/notes.txt"]).unwrap_err();
     assert!(gone.contains("has no file in/notes.txt"), "{gone}");
-    let refused = desk.cli(&["put", small, "--to", "../x"]).unwrap_err();
+    let refused = setup.cli(&["put", small, "--to", "../x"]).unwrap_err();
     assert!(refused.contains("PathTraversalError"), "{refused}");
 }
 

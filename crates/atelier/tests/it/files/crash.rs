@@ -1,7 +1,7 @@
 //! The server is killed: acknowledged files stay, and no file is incomplete.
 
 use super::{
-    Desk,
+    ConversationSetup,
     Objects::{self, Disk, S3},
     on,
 };
@@ -22,43 +22,43 @@ async fn killed_upload_leaves_nothing_incomplete(
     #[values(Disk, S3)] objects: Objects,
 ) {
     let builder = on(backend, objects).with("FILES__GRACE", "5s").with("FILES__SWEEP", "500ms");
-    let mut desk = Desk::with(builder).await;
-    let kept = desk.upload("kept.txt", "acknowledged").await;
+    let mut setup = ConversationSetup::with(builder).await;
+    let kept = setup.upload("kept.txt", "acknowledged").await;
     let steps = ["size", "checksum", "object", "mime", "row", "copy", "cache"];
     for (number, step) in steps.into_iter().enumerate() {
         let large = number % 2 == 0;
         let content = vec![number as u8 + 1; if large { 9_000_000 } else { 900 }];
-        desk = desk.restarted(Some(step)).await;
+        setup = setup.restarted(Some(step)).await;
         let form = reqwest::multipart::Form::new()
             .part("file", atelier_testkit::file(step, content.clone()));
-        let request = desk
+        let request = setup
             .ann
-            .request(reqwest::Method::POST, &format!("{}/files", desk.path))
+            .request(reqwest::Method::POST, &format!("{}/files", setup.path))
             .multipart(form);
         assert!(request.send().await.is_err(), "{step}: the server died before it answered");
-        desk = desk.restarted(None).await;
+        setup = setup.restarted(None).await;
         let recorded = ["row", "copy", "cache"].contains(&step);
-        let info = desk.info().await;
+        let info = setup.info().await;
         let found = info["files"].as_array().unwrap().iter().find(|file| file["file_path"] == step);
         assert_eq!(found.is_some(), recorded, "{step}");
         if let Some(file) = found {
-            assert!(desk.get(file).await == content, "{step}: a row has its content");
+            assert!(setup.get(file).await == content, "{step}: a row has its content");
         }
-        assert_eq!(desk.get(&kept).await, b"acknowledged");
+        assert_eq!(setup.get(&kept).await, b"acknowledged");
         // The next sync updates everything, and the sweep leaves no object without a row.
-        let report = desk
+        let report = setup
             .ann
-            .post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30}))
+            .post(&format!("{}/sync", setup.path), json!({"wait_seconds": 30}))
             .await
             .expect(200);
         assert_eq!(report["conflicts"], json!([]), "{step}");
-        assert_eq!(desk.cached(), desk.stored().await, "{step}");
+        assert_eq!(setup.cached(), setup.stored().await, "{step}");
         if objects == Disk && number == steps.len() - 1 {
             eventually("no object is left over", async || {
-                let mut sql = desk.server.sql().await;
+                let mut sql = setup.server.sql().await;
                 let rows = sql.count("SELECT COUNT(*) FROM file_blobs").await;
-                let folder = format!("objects/workspaces/{}.blobs", desk.conversation());
-                let objects = fs::read_dir(desk.server.data().join(folder)).unwrap().count();
+                let folder = format!("objects/workspaces/{}.blobs", setup.conversation());
+                let objects = fs::read_dir(setup.server.data().join(folder)).unwrap().count();
                 (objects as i64 == rows).then_some(())
             })
             .await;
@@ -75,9 +75,9 @@ async fn sync_converges_after_a_killed_sync(
     #[values(Disk, S3)] objects: Objects,
 ) {
     let kills = kills();
-    let mut desk = Desk::with(on(backend, objects).with("FILES__LEASE", "1s")).await;
+    let mut setup = ConversationSetup::with(on(backend, objects).with("FILES__LEASE", "1s")).await;
     // The work of an agent in a run that did not end, made by hand.
-    let report = desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.expect(200);
+    let report = setup.ann.post(&format!("{}/sync", setup.path), json!({})).await.expect(200);
     assert_eq!(report["fetched"], 0);
     let count = 1000;
     let content = |n: usize| format!("file {n} ").repeat(100 + n % 50);
@@ -86,7 +86,7 @@ async fn sync_converges_after_a_killed_sync(
         for n in (0..count).filter(|n| n % 10 == batch) {
             form = form.part("file", atelier_testkit::file(&format!("{n}.txt"), content(n)));
         }
-        desk.ann.send_form(&desk.path, form).await.expect(201);
+        setup.ann.send_form(&setup.path, form).await.expect(201);
     }
     let wanted: HashMap<String, String> =
         (0..count).map(|n| (format!("d{}/{n}.txt", n % 10), content(n))).collect();
@@ -94,30 +94,30 @@ async fn sync_converges_after_a_killed_sync(
         // All or some of the files in the folder are missing.
         for batch in 0..10 {
             if (kill + batch) % 3 != 0 {
-                drop(fs::remove_dir_all(desk.folder().join(format!("d{batch}"))));
+                drop(fs::remove_dir_all(setup.folder().join(format!("d{batch}"))));
             }
         }
-        let request = desk.ann.request(reqwest::Method::POST, &format!("{}/sync", desk.path));
+        let request = setup.ann.request(reqwest::Method::POST, &format!("{}/sync", setup.path));
         let syncing = tokio::spawn(request.json(&json!({"wait_seconds": 30})).send());
         tokio::time::sleep(Duration::from_millis((kill as u64 * 37) % 400)).await;
-        desk.server.kill();
+        setup.server.kill();
         drop(syncing.await.unwrap());
-        for (path, found) in desk.cached() {
+        for (path, found) in setup.cached() {
             assert_eq!(Some(&found), wanted.get(&path), "{path} is whole after kill {kill}");
         }
-        desk = desk.restarted(None).await;
+        setup = setup.restarted(None).await;
     }
-    let report = desk
+    let report = setup
         .ann
-        .post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30}))
+        .post(&format!("{}/sync", setup.path), json!({"wait_seconds": 30}))
         .await
         .expect(200);
     assert_eq!(report["left_alone"], json!([]));
-    assert!(desk.cached() == wanted);
-    assert_eq!(desk.info().await["file_count"], count);
+    assert!(setup.cached() == wanted);
+    assert_eq!(setup.info().await["file_count"], count);
     // No effect of a kill was recorded as an agent's work.
     let changed = |file: &&Value| file["version"] != 1 || file["source"] != "user_upload";
-    assert_eq!(desk.info().await["files"].as_array().unwrap().iter().filter(changed).count(), 0);
+    assert_eq!(setup.info().await["files"].as_array().unwrap().iter().filter(changed).count(), 0);
 }
 
 /// How many kills; `make judge` sets a hundred.
@@ -125,9 +125,9 @@ fn kills() -> usize {
     std::env::var("ATELIER_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
 
-impl Desk {
+impl ConversationSetup {
     async fn restarted(self, crash_at: Option<&str>) -> Self {
-        let Desk { server, ann, path } = self;
+        let ConversationSetup { server, ann, path } = self;
         let server = server.restart_with("ATELIER_CRASH_AT", crash_at).await;
         Self { ann: ann.at(&server), server, path }
     }

@@ -1,7 +1,7 @@
 //! An S3 server that refuses, resets, dribbles or corrupts: every request ends with a clear error
 //! or a durable success.
 
-use super::Desk;
+use super::ConversationSetup;
 use crate::build;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -30,18 +30,18 @@ async fn failing_object_store_causes_only_clean_errors(
         .with("OBJECT_STORE", bucket.url())
         .with("FILES__PREFIX", &bucket.prefix)
         .with("FILES__STORE_TIMEOUT", STORE_TIMEOUT);
-    let desk = Desk::with(builder).await;
-    let kept = desk.upload("kept.txt", "kept").await;
-    let other = desk.server.user_with("eve", &["--tenant", "other"]);
+    let setup = ConversationSetup::with(builder).await;
+    let kept = setup.upload("kept.txt", "kept").await;
+    let other = setup.server.user_with("eve", &["--tenant", "other"]);
 
     proxy.set(harm);
     let uploads = (0..4u8).map(|n| {
         let size = if n % 2 == 0 { 1000 } else { 9_000_000 };
         let form = Form::new().part("file", file(&format!("{n}.bin"), vec![n; size]));
-        answer(desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form))
+        answer(setup.ann.request(Method::POST, &format!("{}/files", setup.path)).multipart(form))
     });
     let download =
-        desk.ann.request(Method::GET, &format!("{}?verify=true", desk.file(&kept))).send();
+        setup.ann.request(Method::GET, &format!("{}?verify=true", setup.file(&kept))).send();
     let all = async {
         tokio::join!(futures::future::join_all(uploads), download, unrelated_requests(&other))
     };
@@ -63,34 +63,34 @@ async fn failing_object_store_causes_only_clean_errors(
         assert_eq!(bytes, "kept", "{harm:?}: whole and right, or not at all");
     }
     // A sync reports the damage, or fetches the right content.
-    std::fs::remove_dir_all(desk.folder()).unwrap();
-    let synced = desk.ann.post(&format!("{}/sync", desk.path), json!({})).await;
+    std::fs::remove_dir_all(setup.folder()).unwrap();
+    let synced = setup.ann.post(&format!("{}/sync", setup.path), json!({})).await;
     match synced.status.as_u16() {
-        200 => match std::fs::read(desk.folder().join("kept.txt")) {
+        200 => match std::fs::read(setup.folder().join("kept.txt")) {
             Ok(bytes) => assert_eq!(bytes, b"kept"),
             Err(_) => {
                 let damaged = synced.body["damaged"].as_array().unwrap();
                 assert!(damaged.contains(&json!("kept.txt")), "{harm:?}: {}", synced.body);
             }
         },
-        502 | 503 => assert!(!desk.folder().join("kept.txt").exists(), "{harm:?}"),
+        502 | 503 => assert!(!setup.folder().join("kept.txt").exists(), "{harm:?}"),
         other => panic!("{harm:?}: {other} {}", synced.body),
     }
 
     proxy.set(Harm::None);
-    assert_eq!(desk.get(&kept).await, b"kept");
-    assert_eq!(desk.info().await["file_count"], 1 + saved.len());
+    assert_eq!(setup.get(&kept).await, b"kept");
+    assert_eq!(setup.info().await["file_count"], 1 + saved.len());
     for file in &saved {
         let size = file["file_size"].as_u64().unwrap() as usize;
         let first = file["file_path"].as_str().unwrap().as_bytes()[0] - b'0';
         assert!(
-            desk.get(file).await == vec![first; size],
+            setup.get(file).await == vec![first; size],
             "{harm:?}: what was acknowledged is there"
         );
     }
-    let again = desk.upload("again.txt", "again").await;
-    assert_eq!(desk.get(&again).await, b"again");
-    desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 10})).await.expect(200);
+    let again = setup.upload("again.txt", "again").await;
+    assert_eq!(setup.get(&again).await, b"again");
+    setup.ann.post(&format!("{}/sync", setup.path), json!({"wait_seconds": 10})).await.expect(200);
 }
 
 /// Requests of another tenant, which are answered while the object store is failing.

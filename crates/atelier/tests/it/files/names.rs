@@ -1,6 +1,6 @@
 //! Unusual file names, and names that lead out of the workspace.
 
-use super::{Desk, Objects::Disk};
+use super::{ConversationSetup, Objects::Disk};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     file,
@@ -14,7 +14,7 @@ const ATTACKS: &str = include_str!("../../../../atelier-core/tests/data/path_att
 #[rstest]
 #[tokio::test]
 async fn ordinary_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Backend) {
-    let desk = Desk::new(backend, Disk).await;
+    let setup = ConversationSetup::new(backend, Disk).await;
     let long = "n".repeat(255);
     for name in [
         "отчёт.txt",
@@ -29,34 +29,34 @@ async fn ordinary_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Ba
     ] {
         let form =
             Form::new().part("file", file("x", name.to_owned())).text("path", name.to_owned());
-        let saved = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+        let saved = setup.ann.send_form(&setup.path, form).await.expect(201)["files"][0].clone();
         assert_eq!(saved["file_path"], name);
-        assert_eq!(desk.get(&saved).await, name.as_bytes());
-        let (_, headers, _) = desk.ann.download(&desk.file(&saved)).await;
+        assert_eq!(setup.get(&saved).await, name.as_bytes());
+        let (_, headers, _) = setup.ann.download(&setup.file(&saved)).await;
         let disposition = headers["content-disposition"].to_str().unwrap();
         let encoded = disposition.split_once("filename*=UTF-8''").unwrap().1;
         assert_eq!(percent_decoded(encoded), name);
     }
     let too_long = Form::new().part("file", file("x", "")).text("path", "n".repeat(256));
-    assert_eq!(desk.ann.send_form(&desk.path, too_long).await.problem(), (422, "invalid_path"));
+    assert_eq!(setup.ann.send_form(&setup.path, too_long).await.problem(), (422, "invalid_path"));
 }
 
 /// FS-12: on upload, on rename and in multipart uploads; nothing is ever written.
 #[tokio::test]
 async fn escaping_paths_of_the_corpus_are_refused() {
-    let desk = Desk::new(Sqlite, Disk).await;
-    let kept = desk.upload("kept.txt", "kept").await;
+    let setup = ConversationSetup::new(Sqlite, Disk).await;
+    let kept = setup.upload("kept.txt", "kept").await;
     // A lone surrogate cannot be in a Rust string.
     let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
     let mut tried = 0;
     for path in leaving(&attacks) {
         let form = Form::new().part("file", file("x", "evil")).text("path", path.clone());
-        let uploaded = desk.ann.send_form(&desk.path, form).await;
+        let uploaded = setup.ann.send_form(&setup.path, form).await;
         assert!([403, 422].contains(&uploaded.problem().0), "{path}");
-        let renamed = desk.ann.patch(&desk.file(&kept), json!({"file_path": path})).await;
+        let renamed = setup.ann.patch(&setup.file(&kept), json!({"file_path": path})).await;
         assert_eq!(renamed.problem(), uploaded.problem(), "{path}");
         let new = json!({"path": path, "size": 1});
-        let begun = desk.ann.post(&format!("{}/uploads", desk.path), new).await;
+        let begun = setup.ann.post(&format!("{}/uploads", setup.path), new).await;
         assert_eq!(begun.problem(), uploaded.problem(), "{path}");
         if path.split('/').any(|name| name == "..") || path.starts_with('/') {
             let (status, code) = uploaded.problem();
@@ -70,7 +70,7 @@ async fn escaping_paths_of_the_corpus_are_refused() {
         tried += 1;
     }
     assert!(tried >= 20, "{tried} paths of the corpus");
-    let info = desk.info().await;
+    let info = setup.info().await;
     assert_eq!((&info["file_count"], &info["files"][0]), (&json!(1), &kept));
 }
 

@@ -1,7 +1,7 @@
 //! The folder on the server, and runs in it.
 
 use super::{
-    Desk,
+    ConversationSetup,
     Objects::{self, Disk, S3},
     on,
 };
@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::fs;
 
-impl Desk {
+impl ConversationSetup {
     async fn sync(&self) -> Value {
         self.ann.post(&format!("{}/sync", self.path), json!({"wait_seconds": 10})).await.expect(200)
     }
@@ -26,28 +26,28 @@ async fn sync_repairs_the_cache(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
-    let desk = Desk::new(backend, objects).await;
+    let setup = ConversationSetup::new(backend, objects).await;
     for name in ["a.txt", "b.txt", "c/d.txt"] {
-        desk.upload(name, name).await;
+        setup.upload(name, name).await;
     }
     // Deletes the conversation's folder, then the folders of all conversations and their metadata.
-    for cache in [desk.folder(), desk.folder().parent().unwrap().to_owned()] {
+    for cache in [setup.folder(), setup.folder().parent().unwrap().to_owned()] {
         fs::remove_dir_all(cache).unwrap();
-        let report = desk.sync().await;
+        let report = setup.sync().await;
         assert_eq!((&report["fetched"], &report["unchanged"]), (&json!(3), &json!(0)));
     }
-    assert_eq!(fs::read_to_string(desk.folder().join("c/d.txt")).unwrap(), "c/d.txt");
+    assert_eq!(fs::read_to_string(setup.folder().join("c/d.txt")).unwrap(), "c/d.txt");
     // An outdated copy is replaced, a lost file fetched, and a copy too many removed.
-    fs::write(desk.folder().join("a.txt"), "b.txt").unwrap();
-    fs::remove_file(desk.folder().join("b.txt")).unwrap();
-    fs::write(desk.folder().join("nobody's.txt"), "c/d.txt").unwrap();
-    let report = desk.sync().await;
+    fs::write(setup.folder().join("a.txt"), "b.txt").unwrap();
+    fs::remove_file(setup.folder().join("b.txt")).unwrap();
+    fs::write(setup.folder().join("nobody's.txt"), "c/d.txt").unwrap();
+    let report = setup.sync().await;
     assert_eq!((&report["fetched"], &report["removed"]), (&json!(2), &json!(1)));
     for name in ["a.txt", "b.txt", "c/d.txt"] {
-        assert_eq!(fs::read_to_string(desk.folder().join(name)).unwrap(), name);
+        assert_eq!(fs::read_to_string(setup.folder().join(name)).unwrap(), name);
     }
-    assert_eq!(desk.sync().await["fetched"], 0);
-    let files = desk.info().await["files"].clone();
+    assert_eq!(setup.sync().await["fetched"], 0);
+    let files = setup.info().await["files"].clone();
     assert!(
         files
             .as_array()
@@ -65,16 +65,16 @@ async fn changes_outside_a_run_become_versions(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
-    let desk = Desk::new(backend, objects).await;
+    let setup = ConversationSetup::new(backend, objects).await;
     for name in ["changed.txt", "both.txt", "kept.txt"] {
-        desk.upload(name, "one").await;
+        setup.upload(name, "one").await;
     }
-    desk.sync().await;
-    fs::write(desk.folder().join("changed.txt"), "outside").unwrap();
-    fs::write(desk.folder().join("new.txt"), "created outside").unwrap();
-    fs::write(desk.folder().join("both.txt"), "outside, too").unwrap();
-    desk.upload("both.txt", "uploaded").await;
-    let report = desk.sync().await;
+    setup.sync().await;
+    fs::write(setup.folder().join("changed.txt"), "outside").unwrap();
+    fs::write(setup.folder().join("new.txt"), "created outside").unwrap();
+    fs::write(setup.folder().join("both.txt"), "outside, too").unwrap();
+    setup.upload("both.txt", "uploaded").await;
+    let report = setup.sync().await;
     assert_eq!(
         json!([report["created"], report["modified"], report["conflicts"]]),
         json!([
@@ -84,7 +84,7 @@ async fn changes_outside_a_run_become_versions(
         ]),
         "{report}"
     );
-    let files = desk.info().await["files"].clone();
+    let files = setup.info().await["files"].clone();
     let found: Vec<Value> = files
         .as_array()
         .unwrap()
@@ -106,9 +106,9 @@ async fn changes_outside_a_run_become_versions(
         ("both.agent-copy.txt", "outside, too"),
         ("new.txt", "created outside"),
     ] {
-        assert_eq!(fs::read_to_string(desk.folder().join(name)).unwrap(), content);
+        assert_eq!(fs::read_to_string(setup.folder().join(name)).unwrap(), content);
     }
-    let report = desk.sync().await;
+    let report = setup.sync().await;
     assert_eq!((&report["unchanged"], &report["fetched"]), (&json!(5), &json!(0)));
 }
 
@@ -117,16 +117,16 @@ async fn changes_outside_a_run_become_versions(
 #[rstest]
 #[tokio::test]
 async fn outside_program_works_in_a_run(#[values(Sqlite, Postgres)] backend: Backend) {
-    let desk = Desk::new(backend, Disk).await;
+    let setup = ConversationSetup::new(backend, Disk).await;
     for name in ["a.txt", "b.txt"] {
-        desk.upload(name, "one").await;
+        setup.upload(name, "one").await;
     }
-    let runs = format!("{}/runs", desk.path);
-    let run = desk.ann.post(&runs, json!({"lease_seconds": 60})).await.expect(201);
+    let runs = format!("{}/runs", setup.path);
+    let run = setup.ann.post(&runs, json!({"lease_seconds": 60})).await.expect(201);
     let folder = std::path::PathBuf::from(run["workspace_path"].as_str().unwrap());
-    assert_eq!((&folder, &run["lease_seconds"]), (&desk.folder(), &json!(60)));
+    assert_eq!((&folder, &run["lease_seconds"]), (&setup.folder(), &json!(60)));
     assert_eq!(
-        desk.ann.post(&runs, json!({})).await.problem(),
+        setup.ann.post(&runs, json!({})).await.problem(),
         (409, "conversation_locked"),
         "one run at a time"
     );
@@ -134,17 +134,17 @@ async fn outside_program_works_in_a_run(#[values(Sqlite, Postgres)] backend: Bac
     fs::write(folder.join("made.txt"), "made").unwrap();
     fs::remove_file(folder.join("b.txt")).unwrap();
     let this = format!("{runs}/{}", run["run_id"].as_str().unwrap());
-    desk.ann.post(&format!("{this}/renew"), json!({"lease_seconds": 120})).await.expect(204);
-    let report = desk.ann.post(&format!("{this}/end"), json!(null)).await.expect(200);
+    setup.ann.post(&format!("{this}/renew"), json!({"lease_seconds": 120})).await.expect(204);
+    let report = setup.ann.post(&format!("{this}/end"), json!(null)).await.expect(200);
     assert_eq!(
         json!([report["created"], report["modified"], report["deleted"]]),
         json!([["made.txt"], ["a.txt"], ["b.txt"]])
     );
     assert_eq!(
-        desk.ann.post(&format!("{this}/end"), json!(null)).await.problem(),
+        setup.ann.post(&format!("{this}/end"), json!(null)).await.problem(),
         (404, "not_found")
     );
-    let files = desk.info().await["files"].clone();
+    let files = setup.info().await["files"].clone();
     let found: Vec<Value> = files
         .as_array()
         .unwrap()
@@ -153,21 +153,21 @@ async fn outside_program_works_in_a_run(#[values(Sqlite, Postgres)] backend: Bac
         .collect();
     assert_eq!(found, [json!(["a.txt", 2, "ai_modified"]), json!(["made.txt", 1, "ai_created"])]);
     // A run that nobody ends is ended by the server, and its changes are stored.
-    let run = desk.ann.post(&runs, json!({"lease_seconds": 1})).await.expect(201);
+    let run = setup.ann.post(&runs, json!({"lease_seconds": 1})).await.expect(201);
     fs::write(folder.join("late.txt"), "late").unwrap();
     eventually("the server ends the run", async || {
-        let files = desk.info().await["files"].clone();
+        let files = setup.info().await["files"].clone();
         files.as_array().unwrap().iter().any(|file| file["file_path"] == "late.txt").then_some(())
     })
     .await;
     let this = format!("{runs}/{}", run["run_id"].as_str().unwrap());
     eventually("the run is gone", async || {
-        let ended = desk.ann.post(&format!("{this}/end"), json!(null)).await;
+        let ended = setup.ann.post(&format!("{this}/end"), json!(null)).await;
         (ended.problem() == (404, "not_found")).then_some(())
     })
     .await;
     for bad in [json!({"lease_seconds": 0}), json!({"wait_seconds": 31})] {
-        assert_eq!(desk.ann.post(&runs, bad).await.problem(), (422, "invalid_request"));
+        assert_eq!(setup.ann.post(&runs, bad).await.problem(), (422, "invalid_request"));
     }
 }
 
@@ -179,21 +179,21 @@ async fn orphaned_objects_are_removed_after_their_grace_time(
     #[values(Disk, S3)] objects: Objects,
 ) {
     let builder = on(backend, objects).with("FILES__GRACE", "5s").with("FILES__SWEEP", "500ms");
-    let desk = Desk::with(builder.environment("ATELIER_CRASH_AT", "deleted")).await;
-    let file = desk.upload("a.txt", "to be deleted").await;
-    let died = desk.ann.request(reqwest::Method::DELETE, &desk.file(&file)).send().await;
+    let setup = ConversationSetup::with(builder.environment("ATELIER_CRASH_AT", "deleted")).await;
+    let file = setup.upload("a.txt", "to be deleted").await;
+    let died = setup.ann.request(reqwest::Method::DELETE, &setup.file(&file)).send().await;
     assert!(died.is_err());
-    let Desk { server, ann, path } = desk;
+    let ConversationSetup { server, ann, path } = setup;
     let server = server.restart_with("ATELIER_CRASH_AT", None).await;
-    let desk = Desk { ann: ann.at(&server), server, path };
-    assert_eq!(desk.ann.get(&desk.file(&file)).await.problem(), (404, "not_found"));
+    let setup = ConversationSetup { ann: ann.at(&server), server, path };
+    assert_eq!(setup.ann.get(&setup.file(&file)).await.problem(), (404, "not_found"));
     eventually("the objects are removed", async || {
-        let mut sql = desk.server.sql().await;
+        let mut sql = setup.server.sql().await;
         let due = sql.count("SELECT COUNT(*) FROM object_removals").await
             + sql.count("SELECT COUNT(*) FROM stale_copies").await;
         (due == 0).then_some(())
     })
     .await;
-    let again = desk.upload("a.txt", "to be deleted").await;
-    assert_eq!(desk.get(&again).await, b"to be deleted");
+    let again = setup.upload("a.txt", "to be deleted").await;
+    assert_eq!(setup.get(&again).await, b"to be deleted");
 }

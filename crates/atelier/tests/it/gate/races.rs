@@ -17,12 +17,12 @@ fn races() -> usize {
 #[tokio::test]
 async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
-    let desk = Desk::new(server.user("ann")).await;
-    let raced = stream::iter(0..races()).map(|number| race(&desk, number)).buffer_unordered(32);
+    let setup = GateSetup::new(server.user("ann")).await;
+    let raced = stream::iter(0..races()).map(|number| race(&setup, number)).buffer_unordered(32);
     // The client has to stay connected until the last race, however slow the machine is.
     let there = async {
         loop {
-            desk.post(&format!("clients/{}/renew", desk.client), json!(null)).await.expect(200);
+            setup.post(&format!("clients/{}/renew", setup.client), json!(null)).await.expect(200);
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
     };
@@ -38,8 +38,8 @@ async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend)
     }
 
     // All events, from the first one to a mark at the end.
-    let mut events = desk.user.events(&desk.path("events"), Some("0")).await;
-    let mark = desk.execute("delete_file", json!({"path": "mark"})).await;
+    let mut events = setup.user.events(&setup.path("events"), Some("0")).await;
+    let mark = setup.execute("delete_file", json!({"path": "mark"})).await;
     let (mut approved, mut signals) = (0, HashMap::<String, usize>::new());
     loop {
         let event = events.next().await;
@@ -55,8 +55,8 @@ async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend)
 }
 
 /// One call and all decisions about it at about the same moment. Returns the winner.
-async fn race(desk: &Desk, number: usize) -> &'static str {
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+async fn race(setup: &GateSetup, number: usize) -> &'static str {
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
     let expires: DateTime<Utc> = call["approval"]["expires_at"].as_str().unwrap().parse().unwrap();
     // Every second race happens just before the timeout.
     let at = (number % 2 == 1).then_some(expires);
@@ -70,23 +70,23 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
     // The first request differs from race to race.
     let (approve, reject, cancelled) = match number % 3 {
         0 => tokio::join!(
-            after(by(), desk.decide(&call, "approve", json!({}))),
-            after(by(), desk.decide(&call, "reject", json!({}))),
-            after(by(), desk.post(&cancel, json!({})))
+            after(by(), setup.decide(&call, "approve", json!({}))),
+            after(by(), setup.decide(&call, "reject", json!({}))),
+            after(by(), setup.post(&cancel, json!({})))
         ),
         1 => {
             let (reject, cancelled, approve) = tokio::join!(
-                after(by(), desk.decide(&call, "reject", json!({}))),
-                after(by(), desk.post(&cancel, json!({}))),
-                after(by(), desk.decide(&call, "approve", json!({})))
+                after(by(), setup.decide(&call, "reject", json!({}))),
+                after(by(), setup.post(&cancel, json!({}))),
+                after(by(), setup.decide(&call, "approve", json!({})))
             );
             (approve, reject, cancelled)
         }
         _ => {
             let (cancelled, approve, reject) = tokio::join!(
-                after(by(), desk.post(&cancel, json!({}))),
-                after(by(), desk.decide(&call, "approve", json!({}))),
-                after(by(), desk.decide(&call, "reject", json!({})))
+                after(by(), setup.post(&cancel, json!({}))),
+                after(by(), setup.decide(&call, "approve", json!({}))),
+                after(by(), setup.decide(&call, "reject", json!({})))
             );
             (approve, reject, cancelled)
         }
@@ -95,12 +95,12 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
     let settled = match nobody {
         true => {
             eventually("time decides", async || {
-                let call = desk.show(&call).await;
+                let call = setup.show(&call).await;
                 (call["status"] != "pending_approval").then_some(call)
             })
             .await
         }
-        false => desk.show(&call).await,
+        false => setup.show(&call).await,
     };
     for loser in [&approve, &reject, &cancelled].into_iter().filter(|answer| answer.status != 200) {
         assert_eq!(loser.problem(), (409, "already_settled"));

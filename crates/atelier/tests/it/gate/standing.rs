@@ -7,23 +7,23 @@ use super::*;
 #[tokio::test]
 async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let directory =
-        async |path: &str| desk.execute("create_directory", json!({"path": path})).await;
+        async |path: &str| setup.execute("create_directory", json!({"path": path})).await;
     let (first, second) = (directory("a").await, directory("b").await);
-    let other = desk.execute("execute_command", json!({"command": "touch", "args": ["x"]})).await;
-    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
-    let covered = desk.show(&second).await;
+    let other = setup.execute("execute_command", json!({"command": "touch", "args": ["x"]})).await;
+    setup.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let covered = setup.show(&second).await;
     assert_eq!(
         (&covered["status"], &covered["approval"]["status"]),
         (&json!("dispatched"), &json!("approved"))
     );
     assert!(covered["grant_id"].is_string(), "{covered}");
-    assert_eq!(desk.show(&other).await["status"], "pending_approval", "another class");
+    assert_eq!(setup.show(&other).await["status"], "pending_approval", "another class");
 
-    let grant = desk.path(&format!("grants/{}", covered["grant_id"].as_str().unwrap()));
-    desk.user.delete(&grant).await.expect(200);
-    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    let grant = setup.path(&format!("grants/{}", covered["grant_id"].as_str().unwrap()));
+    setup.user.delete(&grant).await.expect(200);
+    let audit = setup.user.get(&setup.path("audit")).await.expect(200);
     assert_eq!(audit["total"], 3, "{audit}");
     let decisions: Vec<&str> = audit["audit"]
         .as_array()
@@ -43,33 +43,33 @@ async fn permission_covers_calls_that_the_machine_rates_higher(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     let riskier = json!({
         "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "create_directory machine",
         "error": "The machine's owner wants to be asked.",
     });
     for first in [true, false] {
-        let call = desk.execute("create_directory", json!({"path": "d"})).await;
+        let call = setup.execute("create_directory", json!({"path": "d"})).await;
         if first {
-            desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+            setup.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
         }
-        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
-        let told = desk.result(&signal, riskier.clone()).await.expect(200);
+        let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
+        let told = setup.result(&signal, riskier.clone()).await.expect(200);
         if first {
             assert_eq!(
                 (&told["status"], &told["risk_level"]),
                 (&json!("pending_approval"), &json!("HIGH"))
             );
-            desk.decide(&told, "approve", json!({"scope": "class"})).await.expect(200);
+            setup.decide(&told, "approve", json!({"scope": "class"})).await.expect(200);
         }
-        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
         assert_eq!(
             (&signal.data["attempt"], &signal.data["risk_level"]),
             (&json!(2), &json!("HIGH"))
         );
-        desk.claim(&signal).await.expect(200);
-        desk.result(&signal, json!({"success": true})).await.expect(200);
-        assert_eq!(desk.show(&call).await["status"], "completed");
+        setup.claim(&signal).await.expect(200);
+        setup.result(&signal, json!({"success": true})).await.expect(200);
+        assert_eq!(setup.show(&call).await["status"], "completed");
     }
 }
 
@@ -81,15 +81,15 @@ async fn permission_without_network_does_not_cover_network_calls(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
-    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    setup.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+    let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     let needs = json!({
         "success": false, "code": "approval_required", "verdict": "MEDIUM", "rule": "create_directory",
         "error": "It needs the network, which nobody was shown.", "network": true,
     });
-    let told = desk.result(&signal, needs).await.expect(200);
+    let told = setup.result(&signal, needs).await.expect(200);
     assert_eq!((&told["status"], &told["network"]), (&json!("pending_approval"), &json!(true)));
 }
 
@@ -98,15 +98,15 @@ async fn permission_without_network_does_not_cover_network_calls(
 #[tokio::test]
 async fn batch_applies_rejections_before_permissions(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let mut decisions = Vec::new();
     for n in 0..40 {
-        let call = desk.execute("create_directory", json!({"path": format!("d{n}")})).await;
+        let call = setup.execute("create_directory", json!({"path": format!("d{n}")})).await;
         decisions
             .push(json!({"approval_id": call["approval_id"], "approve": n == 0, "scope": "class"}));
     }
-    let unasked = desk.execute("create_directory", json!({"path": "e"})).await;
-    let decided = desk.post("approvals/decide", json!({"decisions": decisions})).await.expect(200);
+    let unasked = setup.execute("create_directory", json!({"path": "e"})).await;
+    let decided = setup.post("approvals/decide", json!({"decisions": decisions})).await.expect(200);
     let statuses: Vec<&str> = decided["results"]
         .as_array()
         .unwrap()
@@ -116,7 +116,7 @@ async fn batch_applies_rejections_before_permissions(#[values(Sqlite, Postgres)]
     assert_eq!(statuses[0], "dispatched");
     assert!(statuses[1..].iter().all(|status| *status == "rejected"), "{statuses:?}");
     assert_eq!(
-        desk.show(&unasked).await["status"],
+        setup.show(&unasked).await["status"],
         "dispatched",
         "and the permission reaches the rest"
     );
@@ -129,11 +129,11 @@ async fn approval_does_not_claim_a_permission_it_cannot_grant(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    let approved = desk.decide(&call, "approve", json!({"scope": "agent"})).await.expect(200);
+    let setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
+    let approved = setup.decide(&call, "approve", json!({"scope": "agent"})).await.expect(200);
     assert_eq!(approved["approval"]["scope"], "once", "no agent asked");
-    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+    assert_eq!(setup.user.get(&setup.path("grants")).await.expect(200)["total"], 0);
 }
 
 /// A call that waits for a machine says so, and a call that is asked about again says why.
@@ -141,30 +141,31 @@ async fn approval_does_not_claim_a_permission_it_cannot_grant(
 #[tokio::test]
 async fn waiting_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let away = desk.path(&format!("clients/{}", desk.client));
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    let read = desk.execute("read_file", json!({"path": "a"})).await;
-    let write = desk.execute("write_file", json!({"path": "a", "content": "x"})).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let away = setup.path(&format!("clients/{}", setup.client));
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    let read = setup.execute("read_file", json!({"path": "a"})).await;
+    let write = setup.execute("write_file", json!({"path": "a", "content": "x"})).await;
     for call in [&read, &write] {
         assert!(call["note"].as_str().unwrap().contains("No machine is connected"), "{call}");
     }
-    desk.connect().await;
-    assert_eq!(desk.show(&read).await["note"], json!(null));
-    let preview = json!({"client_id": desk.client, "base_checksum": null, "diff": "+x\n"});
+    setup.connect().await;
+    assert_eq!(setup.show(&read).await["note"], json!(null));
+    let preview = json!({"client_id": setup.client, "base_checksum": null, "diff": "+x\n"});
     let path = format!("tools/{}/preview", id(&write));
-    let asked = desk.post(&path, preview.clone()).await.expect(200);
+    let asked = setup.post(&path, preview.clone()).await.expect(200);
     assert_eq!((&asked["status"], &asked["note"]), (&json!("pending_approval"), &json!(null)));
-    desk.decide(&asked, "approve", json!({})).await.expect(200);
-    let mut signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    setup.decide(&asked, "approve", json!({})).await.expect(200);
+    let mut signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     while signal.data["tool_id"] != write["tool_id"] {
-        signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
     }
-    desk.claim(&signal).await.expect(200);
-    desk.result(&signal, json!({"success": false, "code": "stale", "error": "changed"}))
+    setup.claim(&signal).await.expect(200);
+    setup
+        .result(&signal, json!({"success": false, "code": "stale", "error": "changed"}))
         .await
         .expect(200);
-    let again = desk.post(&path, preview).await.expect(200);
+    let again = setup.post(&path, preview).await.expect(200);
     assert_eq!(again["status"], "pending_approval");
     assert!(again["note"].as_str().unwrap().contains("has changed since it was shown"), "{again}");
 }
@@ -173,25 +174,25 @@ async fn waiting_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend
 #[tokio::test]
 async fn silent_machine_is_removed_and_replaced() {
     let server = start(Sqlite).await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     let next = Uuid::now_v7();
     let body = json!({"client_id": next, "root": "/other", "os": "linux", "isolation": {}});
-    desk.post("clients", body).await.expect(200);
-    let call = desk.execute("read_file", json!({"path": "a"})).await;
-    assert_eq!(call["client_id"], json!(desk.client));
+    setup.post("clients", body).await.expect(200);
+    let call = setup.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(call["client_id"], json!(setup.client));
     // Waits for the duration of a lease. One machine renews its lease, and the other does not.
-    while desk.user.get(&desk.path("clients")).await.expect(200)["clients"]
+    while setup.user.get(&setup.path("clients")).await.expect(200)["clients"]
         .as_array()
         .unwrap()
         .len()
         > 1
     {
-        desk.post(&format!("clients/{next}/renew"), json!(null)).await.expect(200);
+        setup.post(&format!("clients/{next}/renew"), json!(null)).await.expect(200);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    let gone = desk.until("CLIENT_DISCONNECTED").await;
-    assert_eq!(gone.data["client_id"], json!(desk.client));
-    assert_eq!(desk.show(&call).await["client_id"], json!(next));
+    let gone = setup.until("CLIENT_DISCONNECTED").await;
+    assert_eq!(gone.data["client_id"], json!(setup.client));
+    assert_eq!(setup.show(&call).await["client_id"], json!(next));
 }
 
 /// A list of large calls stays small.
@@ -199,35 +200,35 @@ async fn silent_machine_is_removed_and_replaced() {
 #[tokio::test]
 async fn large_refused_calls_are_not_stored_whole(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let content = "x".repeat(300_000);
-    let refused = desk.execute("write_file", json!({"path": "../x", "content": content})).await;
+    let refused = setup.execute("write_file", json!({"path": "../x", "content": content})).await;
     assert_eq!(refused["status"], "denied");
     assert!(refused["tool_params"]["$shortened"]["bytes"].as_u64().unwrap() > 300_000);
-    assert!(desk.show(&refused).await.to_string().len() < 10_000);
-    let waiting = desk.execute("write_file", json!({"path": "x", "content": content})).await;
+    assert!(setup.show(&refused).await.to_string().len() < 10_000);
+    let waiting = setup.execute("write_file", json!({"path": "x", "content": content})).await;
     assert_eq!(
-        desk.show(&waiting).await["tool_params"]["content"],
+        setup.show(&waiting).await["tool_params"]["content"],
         json!(content),
         "what may run is kept whole"
     );
-    let list = desk.user.get(&desk.path("tools")).await.expect(200);
+    let list = setup.user.get(&setup.path("tools")).await.expect(200);
     assert!(list.to_string().len() < 20_000, "{}", list.to_string().len());
     let params = &list["tools"][0]["tool_params"];
     assert_eq!(params["path"], "x");
-    assert_eq!(params["$link"], json!(desk.path(&format!("tools/{}", id(&waiting)))));
+    assert_eq!(params["$link"], json!(setup.path(&format!("tools/{}", id(&waiting)))));
 }
 
 #[rstest]
 #[tokio::test]
 async fn admin_can_reject_in_a_batch_but_not_approve(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let setup = GateSetup::new(server.user("ann")).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
     let admin = server.user_with("root", &["--role", "admin"]);
     let decide = async |approve: bool| {
         let decision = json!({"approval_id": call["approval_id"], "approve": approve});
-        admin.post(&desk.path("approvals/decide"), json!({"decisions": [decision]})).await
+        admin.post(&setup.path("approvals/decide"), json!({"decisions": [decision]})).await
     };
     assert_eq!(decide(true).await.problem(), (403, "forbidden"));
     assert_eq!(decide(false).await.expect(200)["results"][0]["status"], "rejected");
@@ -240,34 +241,34 @@ async fn call_that_waits_with_an_ended_permission_is_asked_about(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
-    let session = crate::conversation(&desk.user, &desk.project).await;
-    let ask = async |desk: &Desk| {
+    let mut setup = GateSetup::new(server.user("ann")).await;
+    let session = crate::conversation(&setup.user, &setup.project).await;
+    let ask = async |setup: &GateSetup| {
         let params = json!({"path": "d"});
         let body =
             json!({"tool_name": "create_directory", "tool_params": params, "session_id": session});
-        desk.post("tools/execute", body).await.expect(200)
+        setup.post("tools/execute", body).await.expect(200)
     };
-    let first = ask(&desk).await;
-    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
-    let away = desk.path(&format!("clients/{}", desk.client));
-    assert_eq!(desk.user.delete(&away).await.status, 204);
-    let waiting = ask(&desk).await;
+    let first = ask(&setup).await;
+    setup.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let away = setup.path(&format!("clients/{}", setup.client));
+    assert_eq!(setup.user.delete(&away).await.status, 204);
+    let waiting = ask(&setup).await;
     assert_eq!(waiting["status"], "approved");
-    let grant = desk.path(&format!("grants/{}", waiting["grant_id"].as_str().unwrap()));
-    desk.user.delete(&grant).await.expect(200);
-    desk.connect().await;
-    let asked = desk.show(&waiting).await;
+    let grant = setup.path(&format!("grants/{}", waiting["grant_id"].as_str().unwrap()));
+    setup.user.delete(&grant).await.expect(200);
+    setup.connect().await;
+    let asked = setup.show(&waiting).await;
     assert_eq!((&asked["status"], &asked["grant_id"]), (&json!("pending_approval"), &json!(null)));
     assert!(
         asked["note"].as_str().unwrap().contains("permission that covered this call has ended"),
         "{asked}"
     );
     // A permission also ends with its conversation.
-    desk.decide(&asked, "approve", json!({"scope": "class"})).await.expect(200);
-    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 1);
-    desk.user.delete(&desk.path(&format!("chat/sessions/{session}"))).await.expect(204);
-    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+    setup.decide(&asked, "approve", json!({"scope": "class"})).await.expect(200);
+    assert_eq!(setup.user.get(&setup.path("grants")).await.expect(200)["total"], 1);
+    setup.user.delete(&setup.path(&format!("chat/sessions/{session}"))).await.expect(204);
+    assert_eq!(setup.user.get(&setup.path("grants")).await.expect(200)["total"], 0);
 }
 
 /// Another machine has another folder and other isolation, so the user is asked again.
@@ -277,29 +278,29 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let mut desk = Desk::new(server.user("ann")).await;
+    let mut setup = GateSetup::new(server.user("ann")).await;
     let command = json!({"command": "touch", "args": ["x"]});
-    let call = desk.execute("execute_command", command).await;
-    assert_eq!(call["client_id"], json!(desk.client));
-    let other = desk.execute("execute_command", json!({"command": "touch", "args": ["y"]})).await;
-    desk.decide(&call, "approve", json!({})).await.expect(200);
-    let first = std::mem::replace(&mut desk.client, Uuid::now_v7());
-    desk.connect().await;
-    assert_eq!(desk.user.delete(&desk.path(&format!("clients/{first}"))).await.status, 204);
+    let call = setup.execute("execute_command", command).await;
+    assert_eq!(call["client_id"], json!(setup.client));
+    let other = setup.execute("execute_command", json!({"command": "touch", "args": ["y"]})).await;
+    setup.decide(&call, "approve", json!({})).await.expect(200);
+    let first = std::mem::replace(&mut setup.client, Uuid::now_v7());
+    setup.connect().await;
+    assert_eq!(setup.user.delete(&setup.path(&format!("clients/{first}"))).await.status, 204);
     // The same holds if the other machine took over between the question and the answer.
-    let other = desk.decide(&other, "approve", json!({})).await.expect(200);
+    let other = setup.decide(&other, "approve", json!({})).await.expect(200);
     assert_eq!(other["status"], "pending_approval", "{other}");
-    let again = desk.show(&call).await;
+    let again = setup.show(&call).await;
     assert_eq!(again["status"], "pending_approval", "{again}");
     assert!(again["note"].as_str().unwrap().contains("another machine"), "{again}");
     // An approval of the first question does not answer this one.
-    assert_eq!(desk.decide(&call, "approve", json!({})).await.status, 404);
-    let approved = desk.decide(&again, "approve", json!({})).await.expect(200);
+    assert_eq!(setup.decide(&call, "approve", json!({})).await.status, 404);
+    let approved = setup.decide(&again, "approve", json!({})).await.expect(200);
     assert_eq!(
         (&approved["status"], &approved["client_id"]),
-        (&json!("dispatched"), &json!(desk.client))
+        (&json!("dispatched"), &json!(setup.client))
     );
-    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    let audit = setup.user.get(&setup.path("audit")).await.expect(200);
     let about: Vec<&Value> =
         audit["audit"].as_array().unwrap().iter().map(|row| &row["approval_id"]).collect();
     assert_eq!((about[0], about[2]), (&again["approval_id"], &call["approval_id"]));
@@ -313,15 +314,15 @@ async fn unsandboxed_permission_covers_one_exact_command(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let run =
-        async |command: &str| desk.execute("execute_command", json!({"command": command})).await;
+        async |command: &str| setup.execute("execute_command", json!({"command": command})).await;
     let listed = run("ls").await;
     assert_eq!(
         (&listed["status"], &listed["risk_level"]),
         (&json!("pending_approval"), &json!("MEDIUM"))
     );
-    desk.decide(&listed, "approve", json!({"scope": "class"})).await.expect(200);
+    setup.decide(&listed, "approve", json!({"scope": "class"})).await.expect(200);
     assert_eq!(run("ls").await["status"], "dispatched");
     assert_eq!(run("pwd").await["status"], "pending_approval", "another command");
 }
@@ -334,21 +335,21 @@ async fn permission_covers_only_what_it_was_given_for(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
+    let setup = GateSetup::new(server.user("ann")).await;
     let sandboxed = json!({
-        "client_id": desk.client, "root": "/home/ann/shop", "os": "linux",
+        "client_id": setup.client, "root": "/home/ann/shop", "os": "linux",
         "isolation": {"enforces_read_only": true},
     });
-    desk.post("clients", sandboxed).await.expect(200);
+    setup.post("clients", sandboxed).await.expect(200);
     let run = async |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let params = json!({"command": words[0], "args": words[1..]});
-        desk.execute("execute_command", params).await
+        setup.execute("execute_command", params).await
     };
     let allow = async |line: &str, scope: &str| {
         let call = run(line).await;
         assert_eq!(call["status"], "pending_approval", "{line}");
-        desk.decide(&call, "approve", json!({"scope": scope})).await.expect(200)
+        setup.decide(&call, "approve", json!({"scope": scope})).await.expect(200)
     };
     let expect = async |line: &str, status: &str| {
         assert_eq!(run(line).await["status"], status, "{line}");
@@ -365,12 +366,12 @@ async fn permission_covers_only_what_it_was_given_for(
     expect("git add .", "pending_approval").await;
     let approved = allow("git commit -m x", "local_git").await;
     assert_eq!(approved["approval"]["scope"], "local_git");
-    assert_eq!(desk.show(&commit).await["status"], "dispatched", "it waited already");
+    assert_eq!(setup.show(&commit).await["status"], "dispatched", "it waited already");
     expect("git add .", "dispatched").await;
     for line in ["git push origin", "git remote add x https://x.invalid/y", "git reset --hard"] {
         expect(line, "pending_approval").await;
     }
-    let grants = desk.user.get(&desk.path("grants")).await.expect(200);
+    let grants = setup.user.get(&setup.path("grants")).await.expect(200);
     let words: Vec<&str> = grants["grants"]
         .as_array()
         .unwrap()

@@ -44,7 +44,7 @@ struct Kept {
 }
 
 async fn read(chat: &Chat, workspace: &str, versions: &str) -> Kept {
-    let user = &chat.desk.user;
+    let user = &chat.setup.user;
     let mut contents = Vec::new();
     for version in [1, 2] {
         let (status, _, content) = user.download(&format!("{versions}/{version}")).await;
@@ -53,7 +53,7 @@ async fn read(chat: &Chat, workspace: &str, versions: &str) -> Kept {
     }
     Kept {
         messages: chat.messages().await,
-        agents: user.get(&format!("{}/agents", chat.desk.project)).await.expect(200),
+        agents: user.get(&format!("{}/agents", chat.setup.project)).await.expect(200),
         files: user.get(workspace).await.expect(200),
         contents,
     }
@@ -68,7 +68,7 @@ async fn back_up_and_restore(backend: Backend, heading: &str) {
     let [back_up, restore] = &commands(heading)[..] else { panic!("two blocks below {heading}") };
     let server = start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let ann: &User = &chat.desk.user;
+    let ann: &User = &chat.setup.user;
     let answer = chat.ask("hello", Some("coder")).await;
     assert!(answer["content"].is_string());
     let workspace = ann.workspace().await;

@@ -8,7 +8,7 @@
 
 mod load;
 
-use crate::{build, chat::Chat, connect::client::Road, start};
+use crate::{build, chat::Chat, connect::client::FixedProxy, start};
 use atelier_testkit::{
     Backend::{Postgres, Sqlite},
     Bucket, Harm, Hostile, PostgresServer, Server, eventually,
@@ -114,19 +114,19 @@ async fn node_without_the_database_costs_the_others_little() {
 async fn killed_nodes_lose_nothing() {
     let mut random = random();
     let mut nodes = build(Postgres).start_nodes(3).await;
-    let mut roads = Vec::new();
+    let mut proxies = Vec::new();
     for node in &nodes {
-        roads.push(Road::to(node).await);
+        proxies.push(FixedProxy::to(node).await);
     }
-    let load = Load::through(&nodes, roads.iter().map(|road| road.url.clone())).await;
+    let load = Load::through(&nodes, proxies.iter().map(|proxy| proxy.url.clone())).await;
     for _ in 0..number("ATELIER_TEST_KILLS", 2) {
         let victim = random.random_range(0..nodes.len());
         tokio::time::sleep(Duration::from_millis(random.random_range(0..1000))).await;
         let mut node = nodes.remove(victim);
         node.kill();
-        roads[victim].block();
+        proxies[victim].block();
         nodes.insert(victim, node.restart_killed().await);
-        roads[victim].lead_to(&nodes[victim]);
+        proxies[victim].point_to(&nodes[victim]);
         load.acknowledges_more(victim).await;
     }
     load.end_and_check(&nodes[0]).await;
@@ -136,18 +136,18 @@ async fn killed_nodes_lose_nothing() {
 #[tokio::test]
 async fn rolling_restart_loses_nothing() {
     let mut nodes = build(Postgres).start_nodes(3).await;
-    let mut roads = Vec::new();
+    let mut proxies = Vec::new();
     for node in &nodes {
-        roads.push(Road::to(node).await);
+        proxies.push(FixedProxy::to(node).await);
     }
-    let load = Load::through(&nodes, roads.iter().map(|road| road.url.clone())).await;
+    let load = Load::through(&nodes, proxies.iter().map(|proxy| proxy.url.clone())).await;
     for _ in 0..number("ATELIER_TEST_ROLLS", 1) {
         for n in 0..nodes.len() {
             let mut node = nodes.remove(n);
             assert!(node.terminate().await.success());
-            roads[n].block();
+            proxies[n].block();
             nodes.insert(n, node.restart_killed().await);
-            roads[n].lead_to(&nodes[n]);
+            proxies[n].point_to(&nodes[n]);
             load.acknowledges_more(n).await;
         }
     }
@@ -332,9 +332,9 @@ async fn flood_of_one_user_delays_others_little() {
 async fn reader_notices_a_lost_and_a_doubled_message() {
     let server: Server = start(Postgres).await;
     let chat = Chat::new(&server, "ann").await;
-    chat.said("kept", Some("coder")).await;
-    chat.said("doubled", Some("coder")).await;
-    chat.said("doubled", Some("coder")).await;
+    chat.send("kept", Some("coder")).await;
+    chat.send("doubled", Some("coder")).await;
+    chat.send("doubled", Some("coder")).await;
     let stored = read_messages(&server.database().url()).await;
     assert_eq!(json!(stored), json!({"doubled": 2, "kept": 1}));
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     BINARY, build,
-    connect::client::{Desk, Machine, Road},
+    connect::client::{FixedProxy, Machine, ProjectSetup},
     start,
 };
 use atelier_testkit::{
@@ -110,8 +110,8 @@ fn run_script() -> Value {
 }
 
 /// A call that runs on a machine, and is waiting for the file `go`.
-async fn running(machine: &Machine, desk: &Desk) -> Value {
-    let call = desk.approved("execute_command", run_script()).await;
+async fn running(machine: &Machine, setup: &ProjectSetup) -> Value {
+    let call = setup.approved("execute_command", run_script()).await;
     let ran = machine.root().join("ran");
     eventually("it runs", async || std::fs::read_to_string(&ran).ok().filter(|it| it == "x\n"))
         .await;
@@ -127,20 +127,20 @@ async fn node_with_other_keys_loses_no_result(#[values(Sqlite, Postgres)] backen
     machine.write("wait.py", SCRIPT);
     machine.write("notes.txt", "kept");
     let (server, wrong) = (start(backend).await, start(Sqlite).await);
-    let desk = Desk::new(server.user("ann")).await;
-    let road = Road::to(&server).await;
-    let client = machine.connect(&desk, &road.url).await;
-    let call = running(&machine, &desk).await;
-    road.lead_to(&wrong);
-    road.cut();
-    client.says("the server does not accept the token; reconnecting").await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let proxy = FixedProxy::to(&server).await;
+    let client = machine.connect(&setup, &proxy.url).await;
+    let call = running(&machine, &setup).await;
+    proxy.point_to(&wrong);
+    proxy.cut();
+    client.prints("the server does not accept the token; reconnecting").await;
     machine.write("go", "");
-    client.says("wait.py: done").await;
-    let read = desk.execute("read_file", json!({"path": "notes.txt"})).await;
-    road.lead_to(&server);
-    road.cut();
-    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "ready\n");
-    assert_eq!(desk.until(&read, "completed").await["result"]["content"], "kept");
+    client.prints("wait.py: done").await;
+    let read = setup.execute("read_file", json!({"path": "notes.txt"})).await;
+    proxy.point_to(&server);
+    proxy.cut();
+    assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
+    assert_eq!(setup.until(&read, "completed").await["result"]["content"], "kept");
     assert_eq!(machine.read("ran"), "x\n");
 }
 
@@ -151,17 +151,17 @@ async fn machine_leaves_a_frozen_node() {
     let machine = Machine::new();
     machine.write("wait.py", SCRIPT);
     let nodes = build(Postgres).start_nodes(2).await;
-    let mut desk = Desk::new(nodes[0].user("ann")).await;
-    let mut command = machine.command(&desk, &nodes[0].url, &[]);
+    let mut setup = ProjectSetup::new(nodes[0].user("ann")).await;
+    let mut command = machine.command(&setup, &nodes[0].url, &[]);
     command.args(["--server", &nodes[1].url]);
-    let client = crate::connect::client::Client::start(command);
-    client.says(&format!("connected to {}", nodes[0].url)).await;
-    let call = running(&machine, &desk).await;
+    let client = crate::connect::client::ConnectProcess::start(command);
+    client.prints(&format!("connected to {}", nodes[0].url)).await;
+    let call = running(&machine, &setup).await;
     nodes[0].freeze();
     machine.write("go", "");
-    client.says(&format!("connected again to {}", nodes[1].url)).await;
-    desk.user = desk.user.at(&nodes[1]);
-    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "ready\n");
+    client.prints(&format!("connected again to {}", nodes[1].url)).await;
+    setup.user = setup.user.at(&nodes[1]);
+    assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
     assert_eq!(machine.read("ran"), "x\n");
     nodes[0].thaw();
 }
@@ -171,9 +171,9 @@ async fn machine_leaves_a_frozen_node() {
 async fn machine_connects_to_the_address_that_answers() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut command = machine.command(&desk, "http://127.0.0.1:9", &[]);
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut command = machine.command(&setup, "http://127.0.0.1:9", &[]);
     command.args(["--server", &server.url]);
-    let client = crate::connect::client::Client::start(command);
-    client.says(&format!("connected to {}", server.url)).await;
+    let client = crate::connect::client::ConnectProcess::start(command);
+    client.prints(&format!("connected to {}", server.url)).await;
 }

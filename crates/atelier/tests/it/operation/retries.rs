@@ -25,21 +25,21 @@ async fn message_with_a_key_is_sent_once(#[values(Sqlite, Postgres)] backend: Ba
     let path = chat.message_path();
     let body = json!({"content": "hello", "target_agent": "coder"});
     let send = |chat: &Chat| {
-        let (user, path, body) = (chat.desk.user.clone(), path.clone(), body.clone());
+        let (user, path, body) = (chat.setup.user.clone(), path.clone(), body.clone());
         async move { keyed(&user, &path, "k-1", body).await.expect(202) }
     };
     let same: Vec<Value> = futures::future::join_all((0..16).map(|_| send(&chat))).await;
     assert!(same.iter().all(|answer| *answer == same[0]), "{same:?}");
     // The order of the fields does not matter.
-    let request = chat.desk.user.request(Method::POST, &path).header("Idempotency-Key", "k-1");
+    let request = chat.setup.user.request(Method::POST, &path).header("Idempotency-Key", "k-1");
     let turned = r#"{"target_agent": "coder", "content": "hello"}"#;
     let turned = request.header("content-type", "application/json").body(turned);
     assert_eq!(answer(turned).await.expect(202), same[0]);
 
     let other = json!({"content": "another", "target_agent": "coder"});
-    let refused = keyed(&chat.desk.user, &path, "k-1", other.clone()).await;
+    let refused = keyed(&chat.setup.user, &path, "k-1", other.clone()).await;
     assert_eq!(refused.problem(), (422, "idempotency_key_reused"));
-    let second = keyed(&chat.desk.user, &path, "k-2", other).await.expect(202);
+    let second = keyed(&chat.setup.user, &path, "k-2", other).await.expect(202);
     assert_ne!(second, same[0]);
 
     server = server.restart().await;
@@ -53,7 +53,7 @@ async fn message_with_a_key_is_sent_once(#[values(Sqlite, Postgres)] backend: Ba
     let sent = sent.iter().filter(|message| message["role"] == "user");
     assert_eq!(sent.map(|message| &message["content"]).collect::<Vec<_>>(), ["hello", "another"]);
     // The request that waits gets the agent's answer to the first message.
-    let request = chat.desk.user.request(Method::POST, &path).header("Prefer", "wait=20");
+    let request = chat.setup.user.request(Method::POST, &path).header("Prefer", "wait=20");
     let waited = answer(request.header("Idempotency-Key", "k-1").json(&body)).await.expect(200);
     assert_eq!(waited["task_id"], same[0]["task_id"]);
 }
@@ -64,7 +64,7 @@ async fn message_with_a_key_is_sent_once(#[values(Sqlite, Postgres)] backend: Ba
 async fn refused_request_uses_no_key(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let (user, path) = (&chat.desk.user, chat.message_path());
+    let (user, path) = (&chat.setup.user, chat.message_path());
     let unknown = json!({"content": "hello", "target_agent": "nobody"});
     assert_eq!(keyed(user, &path, "k", unknown).await.status, 404);
     let known = json!({"content": "hello", "target_agent": "coder"});
@@ -81,7 +81,7 @@ async fn refused_request_uses_no_key(#[values(Sqlite, Postgres)] backend: Backen
 async fn call_with_a_key_is_requested_once(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
-    let (user, path) = (&chat.desk.user, format!("{}/tools/execute", chat.desk.project));
+    let (user, path) = (&chat.setup.user, format!("{}/tools/execute", chat.setup.project));
     let body = json!({"tool_name": "read_file", "tool_params": {"path": "notes.txt"}});
     let same: Vec<Value> = futures::future::join_all(
         (0..16).map(|_| async { keyed(user, &path, "k", body.clone()).await.expect(200) }),
@@ -96,17 +96,17 @@ async fn call_with_a_key_is_requested_once(#[values(Sqlite, Postgres)] backend: 
     let refused = keyed(user, &chat.message_path(), "k", message).await;
     assert_eq!(refused.problem(), (422, "idempotency_key_reused"));
 
-    let agents = [(); 2].map(|()| server.program("ann", "agent", &chat.desk.project));
+    let agents = [(); 2].map(|()| server.program("ann", "agent", &chat.setup.project));
     let mut calls = vec![same[0]["tool_id"].clone()];
     for agent in &agents {
         let call = keyed(agent, &path, "k", other.clone()).await.expect(200);
         assert_eq!(keyed(agent, &path, "k", other.clone()).await.expect(200), call);
         calls.push(call["tool_id"].clone());
     }
-    let list = user.get(&format!("{}/tools", chat.desk.project)).await.expect(200);
+    let list = user.get(&format!("{}/tools", chat.setup.project)).await.expect(200);
     assert_eq!(list["total"], 3, "{list}");
     // Keys of a deleted project are deleted with it.
-    assert_eq!(user.delete(&chat.desk.project).await.status, 204);
+    assert_eq!(user.delete(&chat.setup.project).await.status, 204);
     assert_eq!(server.sql().await.count("SELECT COUNT(*) FROM request_keys").await, 0);
 }
 
@@ -129,7 +129,7 @@ async fn task_goes_on_after_its_node_was_killed(#[values(Sqlite, Postgres)] back
     let model = ScriptedModel::start(hangs(1)).await;
     let server = build(backend).model(&model).start().await;
     let chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("hello", Some("coder")).await;
+    let accepted = chat.send("hello", Some("coder")).await;
     model.answering(1).await;
     let server = server.restart().await;
     let chat = chat.at(&server);
@@ -146,14 +146,14 @@ async fn task_fails_if_it_may_not_go_on(#[values(Sqlite, Postgres)] backend: Bac
     let builder = build(backend).model(&model).with("WORK__RESUME_INTERRUPTED", false);
     let server = builder.start().await;
     let chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("hello", Some("coder")).await;
+    let accepted = chat.send("hello", Some("coder")).await;
     model.answering(1).await;
     let server = server.restart().await;
     let chat = chat.at(&server);
     let failed = chat.task_until(&accepted, "failed").await;
     assert_eq!(failed["error"]["code"], "interrupted");
     let path = format!("tasks/{}/resume", accepted["task_id"].as_str().unwrap());
-    chat.desk.post(&path, json!(null)).await.expect(200);
+    chat.setup.post(&path, json!(null)).await.expect(200);
     eventually("it is done", async || {
         (chat.messages().await.last()?["content"] == "here I am").then_some(())
     })
@@ -166,7 +166,7 @@ async fn task_goes_on_three_times_at_most() {
     let model = ScriptedModel::start(hangs(100)).await;
     let mut server = build(Sqlite).model(&model).start().await;
     let chat = Chat::new(&server, "ann").await;
-    let accepted = chat.said("hello", Some("coder")).await;
+    let accepted = chat.send("hello", Some("coder")).await;
     for round in 1..=4 {
         model.answering(1).await;
         server = server.restart().await;

@@ -65,7 +65,7 @@ impl Load {
             for writer in 0..WRITERS {
                 let chat = Chat::new(&nodes[node], &format!("writer-{node}-{writer}")).await;
                 let (acked, stop) = (acked.clone(), stop.clone());
-                let (user, path) = (chat.desk.user.at_address(&url), chat.message_path());
+                let (user, path) = (chat.setup.user.at_address(&url), chat.message_path());
                 writers.push(tokio::spawn(async move {
                     for n in 0.. {
                         let content = format!("{node}-{writer}-{n}");
