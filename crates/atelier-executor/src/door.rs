@@ -70,16 +70,7 @@ impl Door {
 
     /// Waits for its turn, and finishes what a killed process has begun.
     pub(crate) fn hold<'a>(&'a self, workspace: &'a Workspace) -> Result<Held<'a>> {
-        let path = self.folder.join("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(io_error("open", &path))?;
-        flock(&file, FlockOperation::LockExclusive)
-            .map_err(|errno| io_error("lock", &path)(errno.into()))?;
-        let held = Held { door: self, workspace, _lock: file };
+        let held = Held { door: self, workspace, _lock: lock_folder(&self.folder)? };
         held.recover()?;
         Ok(held)
     }
@@ -128,6 +119,20 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8], durable: bool) -> Result<(
         }
     };
     write().map_err(io_error("write", path))
+}
+
+/// Waits for the lock of a folder, which other processes may hold. Dropping the file releases it.
+pub(crate) fn lock_folder(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(io_error("open", &path))?;
+    flock(&file, FlockOperation::LockExclusive)
+        .map_err(|errno| io_error("lock", &path)(errno.into()))?;
+    Ok(file)
 }
 
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {

@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 
 pub(crate) use difference::difference;
 pub(crate) use jobs::JobState;
@@ -29,7 +29,7 @@ pub(crate) use scan::{Change, Scan};
 pub(crate) use shell::{Shell, ShellRun};
 
 use crate::cancel::Cancel;
-use crate::door::{Door, Keeping, hex, io_error, private_folder};
+use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder};
 use crate::error::{Error, Result};
 use crate::process::{LayerPlaces, collect, is_locked, wait_for_holder};
 use crate::process::{Runner, RunnerOptions};
@@ -151,16 +151,7 @@ pub(crate) struct LayerLock(File);
 
 impl Layer<'_> {
     pub(crate) fn lock(&self) -> Result<LayerLock> {
-        let path = self.folder.join("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(io_error("open", &path))?;
-        flock(&file, FlockOperation::LockExclusive)
-            .map_err(|errno| io_error("lock", &path)(errno.into()))?;
-        Ok(LayerLock(file))
+        Ok(LayerLock(lock_folder(&self.folder)?))
     }
 
     fn places(&self) -> LayerPlaces {

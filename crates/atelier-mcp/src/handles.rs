@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const RESERVED: usize = 16;
 /// The most handles that one call has open at the same time.
 const PER_CALL: usize = 8;
-/// More calls at the same time than this only compete for the disk.
+/// How many calls run at the same time. More would only compete for the disk.
 const MAX_CALLS: usize = 256;
 
 /// How many connections and calls may be open at the same time.

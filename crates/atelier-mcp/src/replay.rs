@@ -14,7 +14,8 @@ use rmcp::transport::streamable_http_server::session::{
 };
 use tokio::sync::watch;
 
-/// Long enough for a computer that was asleep while the decision was made.
+/// How long messages are kept for a host that has lost its connection, for example because its
+/// computer was asleep.
 const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 /// The limit for all streams together. A larger message is not kept.
 const MAX_BYTES: usize = 8 << 20;

@@ -231,7 +231,8 @@ pub(crate) struct Timeouts {
     retry_wait: Duration,
 }
 
-/// A person does not wait longer than this in front of a screen.
+/// The longest wait before a request is sent to a provider again. People do not wait longer in
+/// front of a screen.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
 impl Timeouts {

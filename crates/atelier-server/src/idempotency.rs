@@ -17,6 +17,7 @@ use utoipa::{
 };
 
 const HEADER: &str = "idempotency-key";
+/// The longest `Idempotency-Key`, in bytes.
 const MAX_LENGTH: usize = 255;
 
 /// The key that a caller has chosen for a request.

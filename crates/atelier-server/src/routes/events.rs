@@ -27,7 +27,7 @@ pub(crate) struct StartQuery {
     tail: Option<u32>,
 }
 
-/// The largest `tail`.
+/// The largest `tail` of an event stream: how many past events it begins with.
 const MAX_TAIL: u32 = 100_000;
 
 impl StartQuery {

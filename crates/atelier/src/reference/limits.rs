@@ -7,16 +7,13 @@ use super::{
 };
 use atelier_core::policy::Policy;
 
-/// Settings that are limits, beside those of `policy.limits` and `work.limits`.
-const SETTINGS: [&str; 20] = [
+/// Settings that are limits, beside those of `policy.limits` and `work.limits`, and those whose name
+/// begins with `max_`.
+const SETTINGS: [&str; 12] = [
     "files.cache_bytes",
-    "files.max_upload",
     "gate.approval_high",
     "gate.approval_medium",
     "gate.dispatch",
-    "gate.max_open_calls",
-    "gate.max_open_calls_of_token",
-    "gate.max_stored_bytes",
     "gate.result",
     "server.body_limit",
     "server.file_body_limit",
@@ -25,38 +22,51 @@ const SETTINGS: [&str; 20] = [
     "server.user_requests_per_second",
     "server.user_streams",
     "work.history",
-    "work.max_queue",
-    "work.max_running",
-    "worker_space.max_active",
-    "worker_space.max_waiting",
 ];
 
-/// Constants that a person or a program can run into, by crate and name.
-const FIXED: [(&str, &str); 24] = [
-    ("atelier_core", "MAX_CONTENT"),
-    ("atelier_core", "MAX_ATTACHMENTS"),
-    ("atelier_core", "MAX_ATTACHMENT"),
-    ("atelier_core", "MAX_TITLE"),
-    ("atelier_core", "MAX_TASKS"),
-    ("atelier_core", "MAX_DESCRIPTION"),
-    ("atelier_core", "MAX_TOOLS"),
-    ("atelier_core", "MAX_FREE_FORM"),
-    ("atelier_core", "MAX_PATH_BYTES"),
-    ("atelier_core", "MAX_NAME_BYTES"),
-    ("atelier_core", "MAX_DEPTH"),
-    ("atelier_core", "MAX_ALTERNATIVES"),
-    ("atelier_executor", "MAX_LINE"),
-    ("atelier_executor", "MAX_LINKS"),
-    ("atelier_executor", "MAX_PROCESSES"),
-    ("atelier_files", "MAX_PARTS"),
-    ("atelier_files", "MAX_PART"),
-    ("atelier_model", "MAX_ANSWER_BYTES"),
-    ("atelier_runtime", "MAX_CALLS"),
-    ("atelier_runtime", "MAX_RESULT"),
-    ("atelier_server", "MAX_TOKEN"),
-    ("atelier_server", "MAX_SESSION"),
-    ("atelier_server", "MAX_FILES"),
-    ("atelier_server", "MAX_WAIT"),
+/// Constants that bound only the work of the program itself, by crate, module and name. All other
+/// constants whose names begin with `MAX_` are limits that a person or a program can run into.
+const INTERNAL: [(&str, &str, &str); 40] = [
+    ("atelier", "files/remote", "MAX_WHOLE"),
+    ("atelier", "lists", "MAX_COLUMN"),
+    ("atelier", "mcp_mounts", "MAX_MOUNTS"),
+    ("atelier_client", "calls", "MAX_FILE_CALLS"),
+    ("atelier_client", "editor", "MAX_SHOWN"),
+    ("atelier_client", "interactive/memory", "MAX_ENTRY"),
+    ("atelier_client", "interactive/memory", "MAX_HISTORY"),
+    ("atelier_client", "journal", "MAX_GROWTH"),
+    ("atelier_client", "screen", "MAX_HELD"),
+    ("atelier_core", "mask/names", "MAX_BETWEEN"),
+    ("atelier_core", "mask/names", "MAX_LOOK"),
+    ("atelier_core", "mask/names", "MAX_NAME"),
+    ("atelier_core", "policy/command/awk", "MAX_FORKS"),
+    ("atelier_core", "policy/git", "MAX_EXCLUDED"),
+    ("atelier_core", "remembered", "MAX_METADATA"),
+    ("atelier_core", "remembered/quotes", "MAX_BYTES"),
+    ("atelier_core", "remembered/quotes", "MAX_SCANNED"),
+    ("atelier_core", "terms", "MAX_TERM"),
+    ("atelier_executor", "grep", "MAX_HEAP"),
+    ("atelier_executor", "grep", "MAX_PROGRAM"),
+    ("atelier_executor", "repositories", "MAX_FINGERPRINTED"),
+    ("atelier_executor", "shown", "MAX_COMPARED"),
+    ("atelier_executor", "tools/path_restrictions", "MAX_ASKED"),
+    ("atelier_executor", "tools/path_restrictions", "MAX_RESTRICTED"),
+    ("atelier_executor", "tools/planted", "MAX_DESCRIBED"),
+    ("atelier_executor", "tools/planted", "MAX_EXAMINED"),
+    ("atelier_executor", "tools/planted", "MAX_NAMES"),
+    ("atelier_executor", "tools/repository", "MAX_COMMITS"),
+    ("atelier_executor", "tools/repository", "MAX_NAMED"),
+    ("atelier_executor", "walk", "MAX_UNREADABLE"),
+    ("atelier_files", "folder_states", "MAX_FILES"),
+    ("atelier_files", "folder_states", "MAX_FOLDERS"),
+    ("atelier_files", "folder_states", "MAX_PLACED"),
+    ("atelier_memory", "index/edge", "MAX_UNOPTIMIZED"),
+    ("atelier_memory", "indexer", "MAX_FLUSH_DELAY"),
+    ("atelier_memory", "indexer", "MAX_RETRY_DELAY"),
+    ("atelier_memory", "retrieval", "MAX_UNINDEXED"),
+    ("atelier_model", "demo/intent", "MAX_SEPARATORS"),
+    ("atelier_model", "listing", "MAX_BYTES"),
+    ("atelier_store", "rows/interactions", "MAX_TERMS"),
 ];
 
 pub(super) fn document() -> String {
@@ -70,7 +80,7 @@ pub(super) fn document() -> String {
          Constants of the program.\n\n{}",
         table(["limit", "default", "meaning"], tools()),
         table(["setting", "default", "meaning"], configured()),
-        table(["limit", "value", "meaning", "crate"], fixed()),
+        table(["limit", "value", "meaning", "crate and module"], fixed()),
     )
 }
 
@@ -93,31 +103,40 @@ fn tools() -> Vec<[String; 3]> {
 
 fn configured() -> Vec<[String; 3]> {
     let all = settings::server();
-    let of_tasks = |key: &str| key.starts_with("work.limits.");
     for key in SETTINGS {
         assert!(all.iter().any(|setting| setting.key == key), "there is no setting {key}");
     }
+    let is_limit = |key: &str| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        SETTINGS.contains(&key) || key.starts_with("work.limits.") || name.starts_with("max_")
+    };
     all.into_iter()
-        .filter(|setting| SETTINGS.contains(&setting.key.as_str()) || of_tasks(&setting.key))
+        .filter(|setting| is_limit(&setting.key) && !setting.key.starts_with("policy.limits."))
         .map(|setting| [code(&setting.key), setting.default, setting.docs])
         .collect()
 }
 
 fn fixed() -> Vec<[String; 4]> {
-    let constants = constants("MAX_");
-    let row = |(krate, name): (&str, &str)| {
-        let is_it = |constant: &&Constant| constant.krate == krate && constant.name == name;
-        let Some(constant) = constants.iter().find(is_it) else {
-            panic!("{krate} has no constant {name}: correct the list in reference/limits.rs");
-        };
-        assert!(!constant.docs.is_empty(), "the limit {name} of {krate} has no doc comment");
-        let value = match constant.value {
+    let all = constants("MAX_");
+    let is_it = |constant: &Constant, (krate, module, name): (&str, &str, &str)| {
+        constant.krate == krate && constant.module == module && constant.name == name
+    };
+    for internal in INTERNAL {
+        let is_there = all.iter().any(|constant| is_it(constant, internal));
+        assert!(is_there, "there is no constant {internal:?}: correct reference/limits.rs");
+    }
+    let is_limit =
+        |constant: &Constant| !INTERNAL.iter().any(|internal| is_it(constant, *internal));
+    let row = |constant: Constant| {
+        let Constant { krate, module, name, docs, value } = constant;
+        assert!(!docs.is_empty(), "the limit {name} in {krate}, {module}.rs has no doc comment");
+        let value = match value {
             Value::Number(number) => grouped(number),
             Value::Seconds(seconds) => format!("{} s", grouped(seconds)),
         };
-        [code(name), value, constant.docs.clone(), krate.replace('_', "-")]
+        [code(&name), value, docs, format!("{}, `{module}`", krate.replace('_', "-"))]
     };
-    FIXED.into_iter().map(row).collect()
+    all.into_iter().filter(is_limit).map(row).collect()
 }
 
 /// A number with commas between thousands.

@@ -15,6 +15,14 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
+impl File {
+    /// The path below `src`, without the ending.
+    fn module(&self) -> String {
+        let path = self.path.with_extension("").to_string_lossy().into_owned();
+        path.rsplit_once("/src/").map_or(path.clone(), |(_, module)| module.to_owned())
+    }
+}
+
 /// The source files of all crates that ship, without their test modules' folders.
 pub(super) fn files() -> &'static [File] {
     static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
@@ -166,6 +174,8 @@ pub(super) fn docs(attributes: &[Attribute]) -> String {
 /// A constant whose value is a number or a time.
 pub(super) struct Constant {
     pub(super) krate: String,
+    /// The path of the module below `src`, such as `policy/pattern`.
+    pub(super) module: String,
     pub(super) name: String,
     pub(super) docs: String,
     pub(super) value: Value,
@@ -190,6 +200,7 @@ pub(super) fn constants(prefix: &str) -> Vec<Constant> {
             {
                 found.push(Constant {
                     krate: file.krate.clone(),
+                    module: file.module(),
                     name: item.ident.to_string(),
                     docs: docs(&item.attrs),
                     value,
