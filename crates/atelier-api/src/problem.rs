@@ -75,7 +75,7 @@ problem_codes! {
     PathOutsideWorkspace = "path_outside_workspace", 403;
     /// The workspace of this conversation is switched off.
     WorkspaceDisabled = "workspace_disabled", 403;
-    /// It does not exist, or it is not yours.
+    /// What the request names does not exist, or it is not yours.
     NotFound = "not_found", 404;
     /// The path does not support this method.
     MethodNotAllowed = "method_not_allowed", 405;

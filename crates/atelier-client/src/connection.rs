@@ -59,8 +59,8 @@ pub struct Options {
 const RENEW: Duration = Duration::from_secs(10);
 /// How long running calls may take to end when this program ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// How often a server with several addresses is asked whether it answers, and how long it may take.
-/// It is asked twice before its address is left, so leaving it takes less than ten seconds.
+/// How often a server with several addresses is asked whether it answers, and how long its answer
+/// may take. An address that does not answer twice is left, in less than ten seconds.
 const WATCH: Duration = Duration::from_secs(2);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the server may refuse the token before this program ends. A node with the wrong keys

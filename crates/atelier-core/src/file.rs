@@ -181,7 +181,7 @@ impl FilePath {
         text.match_indices('/').map(move |(at, _)| &text[..at])
     }
 
-    /// The same folder, the name with `mark` before its extension.
+    /// A path in the same folder whose name has `mark` before its extension.
     pub fn marked(&self, mark: &str) -> Result<Self, FilePathError> {
         let (folder, name) =
             self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);

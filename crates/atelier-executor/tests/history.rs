@@ -46,8 +46,8 @@ fn with_secrets(f: &Fixture) -> String {
     lost
 }
 
-/// TL-02.1: whatever a word is taken for, git decides, and what it means is looked through before
-/// it is shown.
+/// TL-02.1: git decides what a word of a command means, and what it means is searched for secrets
+/// before it is shown.
 #[test]
 fn git_itself_says_what_a_command_would_show() {
     let f = Fixture::new();
@@ -129,16 +129,16 @@ fn git_itself_says_what_a_command_would_show() {
     let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
     for args in &cases {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let told = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
     // A second time, now that the history is known.
     for args in &cases {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let told = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
-        assert!(!told.contains("SECRET-"), "again, {args:?}: {told}");
+        let reported = json!(approved(&f, "execute_command", git(&args), &medium)).to_string();
+        assert!(!reported.contains("SECRET-"), "again, {args:?}: {reported}");
     }
-    // And it is asked for what it is: a person may say yes.
+    // A person may approve it, and then it is shown.
     let result = f.call("execute_command", git(&["show", &blob, "--"]));
     assert!(json!(result).to_string().contains("SECRET-deleted"), "{result:?}");
 }
@@ -168,9 +168,9 @@ fn choosing_and_merging_shows_nothing_that_is_protected() {
         &["merge", "-s", "subtree", "--allow-unrelated-histories", "side"],
         &["cherry-pick", "-Xsubtree=private", "side"],
     ] {
-        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
-        assert!(!f.path("plan.txt").exists(), "{args:?}: {told}");
+        let reported = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
+        assert!(!f.path("plan.txt").exists(), "{args:?}: {reported}");
     }
 }
 
@@ -203,8 +203,8 @@ fn a_patch_brings_nothing_back_from_history() {
         &["apply", "--3way", "--unidiff-zero", "merge.diff"],
         &["am", "-3", "merge.diff"],
     ] {
-        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
-        assert!(told.contains("approval"), "{args:?} is not asked about: {told}");
+        let reported = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(reported.contains("approval"), "{args:?} is not asked about: {reported}");
     }
     assert!(!f.path("x.txt").exists());
 }
@@ -242,14 +242,14 @@ fn files_of_a_commit_do_not_come_to_other_places() {
         &["read-tree", "--prefix=x/", "folder"],
         &["commit-tree", "folder", "-m", "x"],
     ] {
-        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        let reported = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
         // A hidden folder that the command names is refused, and the others are asked about.
-        let refused = told.contains("approval") || told.contains("\"DENY\"");
-        assert!(refused, "{args:?} is not asked about: {told}");
+        let refused = reported.contains("approval") || reported.contains("\"DENY\"");
+        assert!(refused, "{args:?} is not asked about: {reported}");
     }
     for place in [":plan.txt", ":gh/hosts.yml", ":x/plan.txt"] {
-        let told = json!(unasked(&f, "git", &["show", place])).to_string();
-        assert!(!told.contains("SECRET-"), "{place}: {told}");
+        let reported = json!(unasked(&f, "git", &["show", place])).to_string();
+        assert!(!reported.contains("SECRET-"), "{place}: {reported}");
     }
     // What is asked about for another reason is asked about for this one as well.
     let restore = |source: &str| {
@@ -299,8 +299,8 @@ fn a_tag_on_an_object_without_a_path_is_asked_about() {
         &["show", "k"],
         &["diff", "k", "HEAD:notes.txt"],
     ] {
-        let told = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
         let judged = f.judge("execute_command", git(args));
         assert!(judged.verdict >= Verdict::High, "{args:?}: {judged:?}");
     }
@@ -323,8 +323,8 @@ fn a_tag_on_an_object_without_a_path_is_asked_about() {
     );
     let judged = f.tools().judge(&call.unwrap());
     assert_eq!(judged.verdict, Verdict::Low, "{judged:?}");
-    let told = json!(unasked(&f, "git", &["show", "later"])).to_string();
-    assert!(told.contains("later^{commit}"), "{told}");
+    let reported = json!(unasked(&f, "git", &["show", "later"])).to_string();
+    assert!(reported.contains("later^{commit}"), "{reported}");
 }
 
 /// A name that is not UTF-8 cannot be excluded, so somebody is asked.
@@ -336,8 +336,8 @@ fn secrets_below_names_that_are_not_utf8_are_not_shown() {
           git add -f -A && git commit -qm one && echo SECRET-more >> $'d\377/.env'"
     ));
     for args in [&["log", "-p"][..], &["show"], &["diff"], &["diff", "HEAD"], &["status", "-v"]] {
-        let told = json!(unasked(&f, "git", args)).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(unasked(&f, "git", args)).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
 }
 
@@ -351,12 +351,15 @@ fn an_approval_shows_only_the_files_that_were_named() {
         &["log", "-p", "--", ".", "nope.env"],
         &["diff", "v1", "HEAD", "--", ".", "nope.env"],
     ] {
-        let told = json!(f.call("execute_command", git(args))).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(f.call("execute_command", git(args))).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
-    let told =
+    let reported =
         json!(f.call("execute_command", git(&["show", "v1", "--", ".", ".env"]))).to_string();
-    assert!(told.contains("SECRET-deleted") && !told.contains("SECRET-hidden"), "{told}");
+    assert!(
+        reported.contains("SECRET-deleted") && !reported.contains("SECRET-hidden"),
+        "{reported}"
+    );
 }
 
 /// Names protect nothing inside an archive, so secret files are left out of it.
@@ -371,9 +374,9 @@ fn archives_leave_secret_files_out() {
     f.put("deep/a.txt", "plain text\n");
     for args in [&["cf", "-", "."][..], &["cf", "-", "deep"], &["-c", "deep", "src"]] {
         let call = json!({ "command": "tar", "args": args });
-        let told = json!(f.call("execute_command", call)).to_string();
-        assert!(told.contains("left out"), "{args:?}: {told}");
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(f.call("execute_command", call)).to_string();
+        assert!(reported.contains("left out"), "{args:?}: {reported}");
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
     let packed = json!({ "command": "tar", "args": ["cf", "x.tar", "deep"] });
     let result = f.call("execute_command", packed);
@@ -391,8 +394,8 @@ fn archives_leave_secret_files_out() {
     }
     // Somebody who is asked about a secret file by its name decides about it.
     let named = json!({ "command": "tar", "args": ["cf", "-", ".env"] });
-    let told = json!(f.call("execute_command", named)).to_string();
-    assert!(told.contains("SECRET-live"), "{told}");
+    let reported = json!(f.call("execute_command", named)).to_string();
+    assert!(reported.contains("SECRET-live"), "{reported}");
 }
 
 /// A replacement shows another object under an id that was looked at.
@@ -402,15 +405,15 @@ fn replacements_are_not_shown_unasked() {
     with_secrets(&f);
     assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
     for args in [&["show", "HEAD:a.txt"][..], &["show", "HEAD"], &["diff", "v1", "--", "a.txt"]] {
-        let told = unasked(&f, "git", args);
+        let reported = unasked(&f, "git", args);
         assert!(
-            told.success() && !json!(told).to_string().contains("SECRET-"),
-            "{args:?}: {told:?}"
+            reported.success() && !json!(reported).to_string().contains("SECRET-"),
+            "{args:?}: {reported:?}"
         );
     }
 }
 
-/// Neither do replacements stand for what somebody approved to be shown or written.
+/// A replacement does not stand for an object that somebody approved to be shown or written.
 #[test]
 fn replacements_do_not_count_for_approved_commands_either() {
     let f = Fixture::new();
@@ -418,8 +421,8 @@ fn replacements_do_not_count_for_approved_commands_either() {
     assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
     let medium = Approval { up_to: Verdict::Medium, ..Approval::none() };
     let blame = git(&["blame", "-s", "HEAD", "--", "a.txt"]);
-    let told = json!(approved(&f, "execute_command", blame, &medium)).to_string();
-    assert!(told.contains("two") && !told.contains("SECRET-"), "{told}");
+    let reported = json!(approved(&f, "execute_command", blame, &medium)).to_string();
+    assert!(reported.contains("two") && !reported.contains("SECRET-"), "{reported}");
     assert!(f.bash("rm a.txt"));
     f.call("execute_command", git(&["checkout", "--", "a.txt"]));
     assert_eq!(fs::read_to_string(f.path("a.txt")).unwrap(), "two\n");
@@ -446,8 +449,8 @@ fn sides_of_a_conflict_stay_secret() {
     };
     assert_eq!(judged(&["deploy.pem~HEAD"]), Verdict::High);
     assert_eq!(judged(&["plan.txt~HEAD"]), Verdict::Deny);
-    let told = json!(unasked(&f, "grep", &["-r", "SECRET", "."])).to_string();
-    assert!(!told.contains("SECRET-"), "{told}");
+    let reported = json!(unasked(&f, "grep", &["-r", "SECRET", "."])).to_string();
+    assert!(!reported.contains("SECRET-"), "{reported}");
     assert!(f.bash("git add -A && git rm -qf --cached 'deploy.pem~HEAD' 'plan.txt~HEAD'"));
     assert!(f.bash("git commit -qm merged"));
     for args in [
@@ -456,11 +459,11 @@ fn sides_of_a_conflict_stay_secret() {
         &["show", "--diff-merges", "r", "HEAD"],
         &["log", "-p", "--diff-merges=r"],
     ] {
-        let told = json!(unasked(&f, "git", args)).to_string();
-        assert!(!told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(unasked(&f, "git", args)).to_string();
+        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
-    let told = unasked(&f, "git", &["log", "-p", "--diff-merges=first-parent"]);
-    assert!(told.success(), "{told:?}");
+    let reported = unasked(&f, "git", &["log", "-p", "--diff-merges=first-parent"]);
+    assert!(reported.success(), "{reported:?}");
 }
 
 /// A folder that git goes to in several steps is one folder.
@@ -503,7 +506,8 @@ fn new_commits_are_looked_through() {
     assert!(staged.success() && !json!(staged).to_string().contains("SECRET-"), "{staged:?}");
 }
 
-/// Nobody is asked about what can be told, and git itself refuses what it does not know.
+/// Nobody is asked about a command whose output git can name in advance, and git itself refuses
+/// names that it does not know.
 #[test]
 fn ordinary_looks_into_history_are_not_asked_about() {
     let f = Fixture::new();
@@ -535,8 +539,8 @@ fn ordinary_looks_into_history_are_not_asked_about() {
         &["show", ":/two"],
     ] {
         let result = unasked(&f, "git", args);
-        let told = json!(result).to_string();
-        assert!(result.success() && !told.contains("SECRET-"), "{args:?}: {told}");
+        let reported = json!(result).to_string();
+        assert!(result.success() && !reported.contains("SECRET-"), "{args:?}: {reported}");
     }
     for (args, words) in [
         (&["show", "nowhere"][..], "bad revision"),
@@ -546,8 +550,8 @@ fn ordinary_looks_into_history_are_not_asked_about() {
         (&["diff", "nowhere", "--"], "bad revision"),
     ] {
         let result = unasked(&f, "git", args);
-        let told = json!(result).to_string();
-        assert!(told.contains(words), "{args:?}: {told}");
+        let reported = json!(result).to_string();
+        assert!(reported.contains(words), "{args:?}: {reported}");
     }
     let inside = json!({ "command": "git", "args": ["show", "HEAD:./x.txt"], "cwd": "v1" });
     let shown = approved(&f, "execute_command", inside, &Approval::none());
@@ -618,7 +622,7 @@ fn only_git_reads_what_git_keeps() {
     }
 }
 
-/// What a command meets on its way is as closed as what it names.
+/// What a command finds below a folder is as closed to it as what it names.
 #[test]
 fn nothing_lists_or_searches_what_git_keeps() {
     let f = Fixture::new();
@@ -653,10 +657,10 @@ fn nothing_lists_or_searches_what_git_keeps() {
     }
     for (tool, params) in calls {
         let result = approved(&f, tool, params.clone(), &Approval::none());
-        let told = json!(result).to_string();
-        assert!(!told.contains("approval_required"), "{tool} {params}: {told}");
+        let reported = json!(result).to_string();
+        assert!(!reported.contains("approval_required"), "{tool} {params}: {reported}");
         for name in &objects {
-            assert!(!told.contains(name), "{tool} {params} tells {name}: {told}");
+            assert!(!reported.contains(name), "{tool} {params} tells {name}: {reported}");
         }
     }
     // Outside of every repository git reads files like any other program.
@@ -666,8 +670,8 @@ fn nothing_lists_or_searches_what_git_keeps() {
         "git init -q two && cd two && echo SECRET-42 > .env && git add -A && git commit -qm x"
     ));
     if detect_isolation().mounts {
-        let told = json!(unasked(&plain, "git", &["diff", "one", "two"])).to_string();
-        assert!(!told.contains("objects/") && !told.contains("SECRET"), "{told}");
+        let reported = json!(unasked(&plain, "git", &["diff", "one", "two"])).to_string();
+        assert!(!reported.contains("objects/") && !reported.contains("SECRET"), "{reported}");
     }
 }
 
@@ -678,8 +682,8 @@ fn sealed_names(f: &Fixture, repository: &str) -> Vec<String> {
     printed(f, &list).lines().map(str::to_owned).collect()
 }
 
-/// An approved command reads neither, unless the history holds nothing to protect: then builds that
-/// call git work.
+/// An approved command reads neither objects nor the index, unless the history holds nothing to
+/// protect. In that case, builds that call git work.
 #[test]
 fn approved_commands_get_at_objects_only_where_nothing_is_protected() {
     if !detect_isolation().mounts {

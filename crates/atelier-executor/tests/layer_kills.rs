@@ -120,8 +120,8 @@ fn kill(base: &Path, tool: &str, after: Duration) {
     pass(after);
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
 }
 
 /// How long landing and undoing take here.

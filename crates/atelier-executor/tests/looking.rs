@@ -10,9 +10,9 @@ use serde_json::json;
 fn unasked(f: &Fixture, args: &[&str]) -> String {
     let call = json!({ "command": args[0], "args": args[1..] });
     let result = approved(f, "execute_command", call, &Approval::none());
-    let told = json!(result).to_string();
-    assert!(!told.contains("approval_required"), "{args:?}: {told}");
-    told
+    let reported = json!(result).to_string();
+    assert!(!reported.contains("approval_required"), "{args:?}: {reported}");
+    reported
 }
 
 /// A link in a folder may lead to a file that nobody may see, or out of the project.
@@ -31,9 +31,12 @@ fn comparing_folders_follows_no_links() {
         &["diff", "--recurs", "-u", "one", "two"],
         &["diff", "-Nur", "one", "two"],
     ] {
-        let told = unasked(&f, args);
-        assert!(!told.contains("root:") && !told.contains("notes\\n"), "{args:?}: {told}");
-        assert!(told.contains("x.txt"), "{args:?}: {told}");
+        let reported = unasked(&f, args);
+        assert!(
+            !reported.contains("root:") && !reported.contains("notes\\n"),
+            "{args:?}: {reported}"
+        );
+        assert!(reported.contains("x.txt"), "{args:?}: {reported}");
     }
     // A link that is named is compared by what it leads to.
     assert!(unasked(&f, &["diff", "one/inside", "two/inside"]).contains("notes"));
@@ -56,8 +59,8 @@ fn searching_passes_by_secrets_in_packages() {
         &["diff", "-r", "node_modules", "sub/node_modules"],
         &["git", "diff", "--no-index", "node_modules", "sub"],
     ] {
-        let told = unasked(&f, args);
-        assert!(!told.contains("SECRET-42"), "{args:?}: {told}");
+        let reported = unasked(&f, args);
+        assert!(!reported.contains("SECRET-42"), "{args:?}: {reported}");
     }
     assert!(unasked(&f, &["grep", "-r", "TOKEN", "."]).contains("index.js"));
 }

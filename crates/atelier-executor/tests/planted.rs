@@ -67,9 +67,9 @@ try: os.rename('copy', 'vendor/lib'); print('REPLACED')
 except OSError as e: print(e)
 ",
     );
-    let said = moved.fields["stdout"].as_str().unwrap();
+    let printed = moved.fields["stdout"].as_str().unwrap();
     for word in ["MOVED", "REMOVED", "WROTE", "REPLACED"] {
-        assert!(!said.contains(word), "{said}");
+        assert!(!printed.contains(word), "{printed}");
     }
     assert_eq!(f.snapshot("ws/vendor/lib/.git"), before);
     assert!(f.bash("cd vendor/lib && git status && test ! -e PWNED"));

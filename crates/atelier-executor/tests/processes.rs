@@ -767,7 +767,7 @@ os.open('plain', os.O_CREAT | os.O_WRONLY, 0o755)
 ",
     );
     let outcome = s.work("python3", &["id.py"]);
-    let said = ok(&outcome);
-    assert!(!said.contains("DONE"), "{said}");
+    let printed = ok(&outcome);
+    assert!(!printed.contains("DONE"), "{printed}");
     assert!(s.path("plain").exists());
 }

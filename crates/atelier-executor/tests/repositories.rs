@@ -239,8 +239,8 @@ open('made.txt', 'w').write('made')
     f.put("p.diff", "--- /dev/null\n+++ b/.git/hooks/post-commit\n@@ -0,0 +1 @@\n+#!/bin/sh\n");
     let script = f.call("execute_command", json!({ "command": "python3", "args": ["w.py"] }));
     assert!(script.success(), "{script:?}");
-    let said = script.fields["stdout"].as_str().unwrap();
-    assert!(!said.contains("WROTE") && !said.contains("MOVED"), "{said}");
+    let printed = script.fields["stdout"].as_str().unwrap();
+    assert!(!printed.contains("WROTE") && !printed.contains("MOVED"), "{printed}");
     assert_eq!(fs::read_to_string(f.path("made.txt")).unwrap(), "made");
     let patched =
         f.call("execute_command", json!({ "command": "patch", "args": ["-p1", "-i", "p.diff"] }));
@@ -462,8 +462,11 @@ fn a_secret_that_moved_is_not_shown_from_history() {
         &["whatchanged", "-p"],
         &["grep", "-e", "SECRET", "-e", "PLAN", "HEAD~1"],
     ] {
-        let told = json!(approved(&f, "execute_command", git(args), &approval)).to_string();
-        assert!(!told.contains("SECRET-42") && !told.contains("PLAN-17"), "{args:?}: {told}");
+        let reported = json!(approved(&f, "execute_command", git(args), &approval)).to_string();
+        assert!(
+            !reported.contains("SECRET-42") && !reported.contains("PLAN-17"),
+            "{args:?}: {reported}"
+        );
     }
     let log = approved(&f, "execute_command", git(&["log", "-p"]), &Approval::none());
     assert!(
@@ -486,8 +489,9 @@ fn a_tree_is_asked_about() {
     )));
     let tree = fs::read_to_string(f.base().join("tree")).unwrap();
     for tree in [tree.trim(), "t"] {
-        let told = approved(&f, "execute_command", git(&["diff", "HEAD", tree]), &Approval::none());
-        assert!(!json!(told).to_string().contains("SECRET-42"), "{told:?}");
+        let reported =
+            approved(&f, "execute_command", git(&["diff", "HEAD", tree]), &Approval::none());
+        assert!(!json!(reported).to_string().contains("SECRET-42"), "{reported:?}");
         assert_eq!(f.judge("execute_command", git(&["diff", "HEAD", tree])).verdict, Verdict::High);
     }
 }

@@ -329,10 +329,10 @@ async fn changes_of_an_agent_are_saved(backend: Backend, objects: Objects) {
     assert_eq!(alone, [("link", "it is a link"), ("pipe", "it is not a regular file")]);
 
     let files = world.workspace().list().await.unwrap();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         files.iter().map(|file| (file.file_path.as_str(), file.version, file.source)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("change.txt", 2, FileSource::AiModified),
             ("keep.txt", 1, FileSource::UserUpload),
@@ -517,7 +517,7 @@ async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
     fs::remove_dir_all(world.folder()).unwrap();
     let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
     assert_eq!((run.report().deleted.len(), run.report().fetched), (0, 1));
-    // And in the middle of a run.
+    // Files also survive if their folder is deleted in the middle of a run.
     fs::remove_dir_all(world.folder()).unwrap();
     assert_eq!(run.end().await.unwrap().deleted, Vec::<String>::new());
     assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
@@ -583,9 +583,9 @@ async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(
     world.put("changes.txt", "the person's").await;
     world.put("gone.txt", "still wanted").await;
     let report = run.sync_back().await.unwrap();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         report.conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref())).collect();
-    assert_eq!(told, [("gone.txt", None), ("changes.txt", Some("changes.agent-copy.txt"))]);
+    assert_eq!(reported, [("gone.txt", None), ("changes.txt", Some("changes.agent-copy.txt"))]);
     assert_eq!(fs::read_to_string(run.folder().join("changes.txt")).unwrap(), "the person's");
     assert_eq!(
         fs::read_to_string(run.folder().join("changes.agent-copy.txt")).unwrap(),
@@ -687,7 +687,7 @@ async fn large_files_are_streamed(backend: Backend, objects: Objects) {
     fs::remove_dir_all(world.folder()).unwrap();
     let run = workspace.sync_to_local(Duration::ZERO).await.unwrap();
     assert!(fs::read(run.folder().join("big.bin")).unwrap() == content);
-    // And the other way round.
+    // A large file from the folder arrives unchanged in the object store as well.
     let other: Vec<u8> = content.iter().rev().copied().collect();
     fs::write(run.folder().join("other.bin"), &other).unwrap();
     run.end().await.unwrap();
@@ -792,20 +792,20 @@ async fn upload_does_not_overwrite_changes_of_a_crashed_run(backend: Backend, ob
     workspace.delete(world.author(), gone.file_id, Expect::Anything).await.unwrap();
 
     let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
-    let mut told: Vec<_> = run
+    let mut reported: Vec<_> = run
         .report()
         .conflicts
         .iter()
         .map(|it| (it.path.as_str(), it.kept_as.as_deref().unwrap()))
         .collect();
-    told.sort_unstable();
+    reported.sort_unstable();
     let expected = [
         ("changes.txt", "changes.agent-copy.txt"),
         ("gone.txt", "gone.agent-copy.txt"),
         ("moved.txt", "moved.agent-copy.txt"),
         ("notes", "notes.agent-copy"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     for (name, kept) in expected {
         assert_eq!(
             fs::read_to_string(run.folder().join(kept)).unwrap(),

@@ -11,7 +11,7 @@ use notify::event::ModifyKind;
 use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{broadcast, mpsc};
 
-/// One write causes several events. Events within this time are reported as one change.
+/// One write causes several events. Events within this time are on_event as one change.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How many changes a slow subscriber may be behind before it misses some.
 const BACKLOG: usize = 64;
@@ -56,13 +56,13 @@ impl Watch {
 
     fn start(&self, runtime: &tokio::runtime::Handle) -> notify::Result<RecommendedWatcher> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let told = move |event: notify::Result<Event>| {
+        let on_event = move |event: notify::Result<Event>| {
             // Sending fails only when the server shuts down.
             let _ = sender.send(event);
         };
         // Links are not followed, because they may lead out of the workspace.
         let mut watcher =
-            RecommendedWatcher::new(told, Config::default().with_follow_symlinks(false))?;
+            RecommendedWatcher::new(on_event, Config::default().with_follow_symlinks(false))?;
         watcher.watch(&self.root, RecursiveMode::Recursive)?;
         // This task ends with the watcher, which holds the other end of the channel.
         runtime.spawn(gather(self.root.clone(), receiver, self.changes.clone()));

@@ -129,18 +129,21 @@ fn default_embedder_follows_what_is_there() {
         name(&with_weights, Some(&openai)),
         ("openai-text-embedding-3-small-1536".into(), None)
     );
-    let told = Settings { embedder: EmbedderSettings::Minilm {}, ..with_weights.clone() };
-    assert_eq!(name(&told, Some(&openai)).0, "minilm-l6-v2-int8");
-    let told = Settings { embedder: EmbedderSettings::Builtin {}, ..with_weights };
-    assert_eq!(name(&told, Some(&openai)), ("builtin-1".into(), None));
+    let reported = Settings { embedder: EmbedderSettings::Minilm {}, ..with_weights.clone() };
+    assert_eq!(name(&reported, Some(&openai)).0, "minilm-l6-v2-int8");
+    let reported = Settings { embedder: EmbedderSettings::Builtin {}, ..with_weights };
+    assert_eq!(name(&reported, Some(&openai)), ("builtin-1".into(), None));
 
     let without = Settings { minilm: Some(empty.path().into()), ..Settings::default() };
     let (found, why) = name(&without, None);
     assert_eq!(found, "builtin-1");
     let why = why.unwrap();
     assert!(why.contains(&empty.path().display().to_string()) && why.contains("minilm"), "{why}");
-    let told = Settings { embedder: EmbedderSettings::Minilm {}, ..without };
-    assert!(Embedders::open(&told, empty.path(), None).is_err(), "nothing stands in for a choice");
+    let reported = Settings { embedder: EmbedderSettings::Minilm {}, ..without };
+    assert!(
+        Embedders::open(&reported, empty.path(), None).is_err(),
+        "nothing stands in for a choice"
+    );
 }
 
 /// Other weights under the name of the model would make vectors that do not compare.

@@ -35,7 +35,7 @@ impl Model {
         self.endpoint().map_or(Some(0.0), |endpoint| endpoint.cost(usage))
     }
 
-    /// The same model with other time limits.
+    /// This model with other time limits.
     pub(crate) fn with_timeouts(&self, timeouts: Timeouts) -> Self {
         match self {
             Self::OpenAi(model) => Self::OpenAi(model.with_timeouts(timeouts)),

@@ -25,7 +25,7 @@ const CACHE_TIME: Duration = Duration::from_secs(5);
 /// For how many people decrypted keys are cached.
 const CACHED_PEOPLE: u64 = 10_000;
 
-/// Of a shorter key, the last four characters would reveal too much.
+/// Shorter keys are not shown at all, because their last four characters would reveal too much.
 const MIN_LENGTH_FOR_HINT: usize = 12;
 
 /// What an admin enters about one of the server's providers.

@@ -24,7 +24,7 @@ pub struct LostTask {
 /// What became of a task whose node is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostTaskOutcome {
-    /// It is in its queue again.
+    /// The task is in its queue again.
     Resumed,
     Failed,
     /// Another node has recovered it already.

@@ -129,7 +129,7 @@ impl Tx {
 }
 
 impl Store {
-    /// The same store for work that nobody waits for. On PostgreSQL, a write that cannot begin,
+    /// This store, for work that nobody waits for. On PostgreSQL, a write that cannot begin,
     /// because its owner is locked or the database does not answer, waits for a minute instead of
     /// failing.
     #[must_use]

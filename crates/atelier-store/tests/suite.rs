@@ -114,9 +114,9 @@ async fn event_numbers_have_no_gaps_with_many_writers(
             [fixture.owned(user, &projects[0]).await, fixture.owned(user, &projects[1]).await],
         ));
     }
-    let told = Event::WorkerSpaceReady { user_prefix: "x".into() };
+    let reported = Event::WorkerSpaceReady { user_prefix: "x".into() };
     let writes = owners.iter().flat_map(|(_, projects)| projects).flat_map(|project| {
-        std::iter::repeat_with(|| fixture.store.append_event(project, told.clone())).take(30)
+        std::iter::repeat_with(|| fixture.store.append_event(project, reported.clone())).take(30)
     });
     for outcome in join_all(writes).await {
         outcome.unwrap();

@@ -47,13 +47,13 @@ impl User {
         Self { token, url: server.url.clone(), http: server.http.clone() }
     }
 
-    /// The same user at another server.
+    /// This user, with requests to another server.
     #[must_use]
     pub fn at(&self, server: &Server) -> Self {
         Self::new(server, self.token.clone())
     }
 
-    /// The same user at another address.
+    /// This user, with requests to another address.
     #[must_use]
     pub fn at_address(&self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self.clone() }

@@ -78,9 +78,10 @@ impl Conversations {
         let Call { tool, arguments, progress, given_up } = call;
         let (conversations, id) = (self.clone(), host.owned.id());
         let progress = Arc::new(progress);
-        let told = progress.clone();
+        let progress_reports = progress.clone();
         let mut work = self.tasks.spawn(async move {
-            let outcome = conversations.call(&host, tool, arguments, &told, &given_up).await;
+            let outcome =
+                conversations.call(&host, tool, arguments, &progress_reports, &given_up).await;
             outcome.unwrap_or_else(|failed| match failed.failure {
                 Some(failure) => Outcome::error(&failure.detail),
                 None => Outcome::error("the call failed"),

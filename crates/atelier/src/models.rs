@@ -132,7 +132,9 @@ async fn act(Args { remote, action }: Args) -> Result<ExitCode> {
             }
             let change = ProviderChange { level, key, kind, base_url: address, models: None };
             api.put_only(&format!("/my/models/providers/{provider}"), &change).await?;
-            print(json, &outcome, |outcome| format!("Stored. {}\n", told(&provider, outcome)))?;
+            print(json, &outcome, |outcome| {
+                format!("Stored. {}\n", described(&provider, outcome))
+            })?;
         }
         Action::Test { provider, model } => return test(&api, provider, model, json).await,
         Action::Default { model, automatic, level } => {
@@ -182,7 +184,7 @@ async fn test(
         if !outcome.success {
             code = ExitCode::FAILURE;
         }
-        print(json, &outcome, |outcome| told(&name, outcome) + "\n")?;
+        print(json, &outcome, |outcome| described(&name, outcome) + "\n")?;
     }
     Ok(code)
 }
@@ -193,7 +195,7 @@ async fn try_out(api: &ApiClient, provider: &str, test: &ProviderTest) -> Result
     Ok(api.json(request).await?)
 }
 
-fn told(provider: &str, outcome: &TestOutcome) -> String {
+fn described(provider: &str, outcome: &TestOutcome) -> String {
     match (&outcome.model, outcome.milliseconds, &outcome.problem) {
         (Some(model), Some(time), _) => format!("{model} answered in {time} ms."),
         (_, _, Some(problem)) => format!("{provider}: {problem}"),

@@ -43,8 +43,8 @@ fn a_class_is_described_in_words() {
         ("git.push --force", "every “git push” that is asked about because of “--force”"),
     ] {
         let class = CallClass::of(rule);
-        let told = GatedCall { rule: rule.to_owned(), class, ..call() }.class_in_words();
-        assert_eq!(told, format!("{words}, in this project and this session"));
+        let report_text = GatedCall { rule: rule.to_owned(), class, ..call() }.class_in_words();
+        assert_eq!(report_text, format!("{words}, in this project and this session"));
     }
 }
 
@@ -70,7 +70,7 @@ fn a_lost_call_is_unknown_until_a_late_outcome_comes() {
     let events = call.finish(CLIENT, 1, lost.clone(), now()).unwrap();
     assert_eq!((call.status, events.len()), (CallStatus::Unknown, 2));
     assert_eq!(call.error, Some(CallFailure::new(FailureCode::Unknown, "lost")));
-    // The same outcome again changes nothing and publishes nothing.
+    // An outcome that is reported twice changes nothing and publishes nothing.
     assert_eq!(call.finish(CLIENT, 1, lost, now()), Ok(Vec::new()));
     // A different outcome is refused …
     let done = succeeded();

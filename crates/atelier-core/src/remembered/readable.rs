@@ -64,12 +64,12 @@ fn words(value: &Value, between: &str) -> String {
                 !TECHNICAL.contains(&name.as_str())
                     && !matches!(value, Value::Null | Value::Bool(false))
             };
-            let mut told: Vec<_> = fields.iter().filter(is_told).collect();
+            let mut listed: Vec<_> = fields.iter().filter(is_told).collect();
             // What says most comes first, and a command before its arguments.
             let rank = |name: &str| PLAIN.iter().position(|plain| *plain == name);
-            told.sort_by_key(|(name, _)| rank(name).unwrap_or(PLAIN.len()));
+            listed.sort_by_key(|(name, _)| rank(name).unwrap_or(PLAIN.len()));
             let mut text = String::new();
-            for (name, value) in told {
+            for (name, value) in listed {
                 let part = match words(value, ", ") {
                     part if part.is_empty() => continue,
                     part if PLAIN.contains(&name.as_str()) => part,

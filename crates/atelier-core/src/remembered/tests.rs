@@ -196,11 +196,11 @@ fn answers_that_quote_a_secret_file_are_masked() {
         json!({"success": true, "content": content, "path": ".env"}),
     );
     let secrets = KnownSecrets::shown_by([&read]);
-    let said = "In .env the greeting is swordfish on port 5432 in production, opaque/part-77aa.";
+    let printed = "In .env the greeting is swordfish on port 5432 in production, opaque/part-77aa.";
     let masked =
         "In .env the greeting is [masked: secret] on port 5432 in production, [masked: secret].";
-    assert_eq!(of_message(&answer(said), &secrets).expect("a memory").1.text, masked);
-    let (_, memory) = of_task(&task(said), &secrets).expect("a memory");
+    assert_eq!(of_message(&answer(printed), &secrets).expect("a memory").1.text, masked);
+    let (_, memory) = of_task(&task(printed), &secrets).expect("a memory");
     assert_eq!(memory.text, format!("Task: look at it\nOutcome: {masked}"));
     let failed = Task {
         status: TaskStatus::Failed,
@@ -291,8 +291,8 @@ fn memories_of_older_versions_are_cleaned_by_rating_path_and_mask() {
         "",
         json!({"success": true, "content": "GREETING=swordfish"}),
     )]);
-    let said = cleaned(&stored(AgentResponse, "It says swordfish."), None, &secrets).text;
-    assert_eq!(said, "It says [masked: secret].");
+    let printed = cleaned(&stored(AgentResponse, "It says swordfish."), None, &secrets).text;
+    assert_eq!(printed, "It says [masked: secret].");
     let plain = stored(ToolCall, "grep {\"pattern\":\"x\"}\n→ {\"matches\":[]}");
     assert_eq!(cleaned(&plain, None, &none), plain);
 }

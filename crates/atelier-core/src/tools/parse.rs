@@ -269,7 +269,7 @@ impl Parser<'_> {
 
 /// What is wrong with one parameter.
 enum Fault {
-    /// It is of another kind than this.
+    /// The value is not of the expected kind, which the text names.
     Shape(String),
     Refused(CallError),
 }

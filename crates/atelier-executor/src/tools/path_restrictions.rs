@@ -296,8 +296,7 @@ impl Tools<'_> {
                 look.repositories.push((name.to_owned(), is_dir));
             }
             // Git's own objects hold nothing by name, and other people's packages no secrets of
-            // this project.
-            // But a repository can be put among the objects of one that is not called `.git`.
+            // this project. However, a repository can be put among the objects of one that is not called `.git`.
             let passed_by = (sealed && !(is_bare && wanted.repositories))
                 || (is_git && !enters)
                 || (name == "node_modules" && !wanted.packages && ignored.is_empty());

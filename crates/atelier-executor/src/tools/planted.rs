@@ -48,7 +48,7 @@ impl Tools<'_> {
     ) -> Vec<String> {
         let left = self.new_repositories(known);
         let is_made_by_git = command.command == "git";
-        let mut said = Vec::new();
+        let mut descriptions = Vec::new();
         for (at, new) in left.repositories.iter().enumerate() {
             let fault = match at < MAX_EXAMINED {
                 true => self.examine(runner, new, is_made_by_git, known).fault(),
@@ -57,7 +57,7 @@ impl Tools<'_> {
             if let Some(fault) = fault {
                 let path = shown(&new.path);
                 let about = format!("{path} is a new repository, and {fault}.");
-                said.push(match self.set_aside(new) {
+                descriptions.push(match self.set_aside(new) {
                     Ok(place) => {
                         let place = shown(&place);
                         format!("{about} It was set aside: look at {place} before you use it.")
@@ -70,19 +70,19 @@ impl Tools<'_> {
             }
         }
         self.close_again(&left);
-        said.extend(left.unread.iter().map(|path| {
+        descriptions.extend(left.unread.iter().map(|path| {
             let path = shown(path);
             format!(
                 "It could not be checked what the command left in {path}: remove it, or look for \
                  repositories there before you use git in it."
             )
         }));
-        if said.len() > MAX_DESCRIBED {
-            let more = said.len() - MAX_DESCRIBED;
-            said.truncate(MAX_DESCRIBED);
-            said.push(format!("The same holds for {more} more."));
+        if descriptions.len() > MAX_DESCRIBED {
+            let more = descriptions.len() - MAX_DESCRIBED;
+            descriptions.truncate(MAX_DESCRIBED);
+            descriptions.push(format!("The same holds for {more} more."));
         }
-        said
+        descriptions
     }
 
     fn examine(

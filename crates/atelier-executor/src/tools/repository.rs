@@ -115,7 +115,7 @@ impl<'a> Repository<'a> {
             .map(|word| (word, is_loose))
             .chain(names.into_iter().map(|name| (name, false)))
             .collect();
-        // The same repository as before, and nothing to ask about.
+        // The repository is known from an earlier command, and git has nothing new to resolve.
         if let Some(git_dir) = found.as_ref().filter(|_| all.is_empty() && settings.is_some())
             && let Some(known) = runner.known_repository(&workspace.root().join(git_dir), &rules)
             && known.settings == settings
@@ -254,7 +254,7 @@ impl<'a> Repository<'a> {
             match about.split(' ').collect::<Vec<_>>().as_slice() {
                 [_, "tree", tree] if tree == id && same => Some(Meaning::Tree),
                 [_, "blob", blob] if blob == id && same => Some(Meaning::File(found.to_owned())),
-                // Of the index: a conflict has several versions of the file.
+                // An entry of the index. In a conflict, it has several versions of the file.
                 [_, blob, stage] if blob == id && same && stage.len() == 1 => {
                     Some(Meaning::File(found.to_owned()))
                 }

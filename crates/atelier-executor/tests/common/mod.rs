@@ -194,7 +194,7 @@ pub(crate) fn is_not_root(test: &str) -> bool {
         .env("TMPDIR", "/tmp")
         .env("HOME", "/nonexistent");
     let done = again.output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && printed.contains("1 passed"), "{printed}");
     false
 }

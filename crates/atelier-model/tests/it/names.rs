@@ -13,7 +13,7 @@ pub(crate) fn local() -> atelier_model::Providers {
     for provider in providers.values_mut() {
         provider.key_env = provider.key_env.as_ref().map(|name| format!("{name}_THAT_IS_NOT_SET"));
     }
-    // Nor a developer's own Ollama: nothing listens on this port.
+    // Tests use no Ollama of the developer's either: nothing listens on this port.
     providers.get_mut("ollama").expect("there").base_url = "http://127.0.0.1:9/v1".into();
     providers
 }

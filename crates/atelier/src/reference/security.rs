@@ -1,4 +1,5 @@
-//! The threat model: every boundary names tests that hold it, and these tests exist.
+//! Every boundary of the threat model, and every invariant of the architecture that a test checks,
+//! names its tests, and these tests exist.
 
 use super::{repository, source::collect};
 use regex::Regex;
@@ -64,5 +65,30 @@ fn every_boundary_is_held_by_tests_that_exist() {
         }
     }
     assert!(lines > 30, "the tables of docs/security.md are found");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_tested_invariant_names_tests_that_exist() {
+    let path = repository().join("ARCHITECTURE.md");
+    let text = std::fs::read_to_string(path).expect("ARCHITECTURE.md");
+    let tests = tests();
+    let check = Regex::new(r"\[((?:[a-z]+, )*test\b[^\]]*)\]").expect("a pattern");
+    let name = Regex::new("`([a-z0-9_]+)`").expect("a pattern");
+    let (mut checks, mut faults) = (0, Vec::new());
+    for found in check.captures_iter(&text) {
+        checks += 1;
+        let named: Vec<&str> = name
+            .captures_iter(&found[1])
+            .filter_map(|found| found.get(1))
+            .map(|found| found.as_str())
+            .collect();
+        if named.is_empty() {
+            faults.push(format!("no test is named in [{}]", &found[1]));
+        }
+        let missing = named.iter().filter(|test| !tests.contains(**test));
+        faults.extend(missing.map(|test| format!("there is no test {test}")));
+    }
+    assert!(checks > 20, "the invariants of ARCHITECTURE.md are found");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

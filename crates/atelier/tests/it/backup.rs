@@ -103,8 +103,8 @@ async fn destroyed_installation_comes_back(
     let mut old = build(from).start().await;
     let mut belongings = Belongings::new(&old).await;
     let before = belongings.look().await;
-    let said = run(&old, &["backup", shown(&backup)]).unwrap();
-    assert!(said.contains("undamaged"), "{said}");
+    let printed = run(&old, &["backup", shown(&backup)]).unwrap();
+    assert!(printed.contains("undamaged"), "{printed}");
     let refusal = run(&old, &["backup", shown(&backup)]).unwrap_err();
     assert!(refusal.contains("already exists") || refusal.contains("not empty"), "{refusal}");
     // What is created after the backup is not in it.
@@ -185,8 +185,8 @@ async fn installation_moves_to_postgres() {
     let refusal = run(&old, &migrate).unwrap_err();
     assert!(refusal.contains("stop it"), "a server uses the database: {refusal}");
     old.terminate().await;
-    let said = run(&old, &migrate).unwrap();
-    assert!(said.contains("Every row was read back"), "{said}");
+    let printed = run(&old, &migrate).unwrap();
+    assert!(printed.contains("Every row was read back"), "{printed}");
     let refusal = run(&old, &migrate).unwrap_err();
     assert!(refusal.contains("not empty"), "{refusal}");
     for key in ["secret.key", "models.key"] {

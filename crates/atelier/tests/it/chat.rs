@@ -46,7 +46,7 @@ impl Chat {
         Self::of(ProjectSetup { user, project, name: "sheets".into() }).await
     }
 
-    /// The same conversation at another server.
+    /// This conversation, with requests to another server.
     pub(crate) fn at(&self, server: &Server) -> Self {
         let setup = ProjectSetup { user: self.setup.user.at(server), ..self.setup.clone() };
         Self { setup, session: self.session.clone() }
@@ -141,28 +141,31 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
 
     let accepted = chat.send("first", Some("coder")).await;
     assert_eq!(accepted["plan_id"], Value::Null);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut words = String::new();
     loop {
         let event = events.next().await;
         if event.name == "MESSAGE_DELTA" {
-            assert!(event.id.is_empty() || told.last().is_some(), "deltas have no id of their own");
+            assert!(
+                event.id.is_empty() || reported.last().is_some(),
+                "deltas have no id of their own"
+            );
             assert_eq!(event.data["task_id"], accepted["task_id"]);
             assert!(
-                !told.iter().any(|name| name == "TASK_COMPLETED"),
+                !reported.iter().any(|name| name == "TASK_COMPLETED"),
                 "words come before the message"
             );
             words.push_str(event.data["text"].as_str().unwrap());
             continue;
         }
-        told.push(event.name.clone());
+        reported.push(event.name.clone());
         if event.name == "TASK_COMPLETED" {
             break;
         }
     }
     assert_eq!(words, "Hello Ann, how are you?");
     assert_eq!(
-        told,
+        reported,
         [
             "MESSAGE_CREATED",
             "TASK_QUEUED",
@@ -340,8 +343,8 @@ async fn priced(backend: Backend, model: &ScriptedModel) -> Server {
 #[rstest]
 #[tokio::test]
 async fn empty_answer_is_retried_once(#[values(Sqlite, Postgres)] backend: Backend) {
-    let said = ["", "here I am", "", " "].map(Reply::text);
-    let model = ScriptedModel::queue(said).await;
+    let printed = ["", "here I am", "", " "].map(Reply::text);
+    let model = ScriptedModel::queue(printed).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
     assert_eq!(chat.ask("hello?", Some("coder")).await["content"], "here I am");
@@ -376,8 +379,8 @@ async fn calls_per_step_are_limited(#[values(Sqlite, Postgres)] backend: Backend
     assert_eq!(task["calls"].as_array().unwrap().len(), 128);
     let calls = task["journal"][0]["calls"].as_array().unwrap();
     assert_eq!(calls.len(), 129);
-    let told = calls[128]["result"]["content"].as_str().unwrap();
-    assert!(told.contains("this one and the 71 after it were not made"), "{told}");
+    let reported = calls[128]["result"]["content"].as_str().unwrap();
+    assert!(reported.contains("this one and the 71 after it were not made"), "{reported}");
     let path = format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
     chat.setup.post(&path, json!(null)).await.expect(200);
     chat.pending(0).await;

@@ -272,8 +272,8 @@ async fn one_stream_carries_the_events_of_all_projects(
     let projects = [ann.project("a").await, ann.project("b").await];
     let events = live.take(10).await;
     let of = |n: usize| projects[n].rsplit('/').next().unwrap();
-    let told: Vec<&Value> = events.iter().map(|event| &event.data["project_id"]).collect();
-    assert_eq!(told, [vec![of(0); 5], vec![of(1); 5]].concat());
+    let reported: Vec<&Value> = events.iter().map(|event| &event.data["project_id"]).collect();
+    assert_eq!(reported, [vec![of(0); 5], vec![of(1); 5]].concat());
 
     let mut resumed = ann.events("/my/events", Some(&events[6].id)).await;
     assert_eq!(resumed.take(3).await, events[7..]);

@@ -56,8 +56,12 @@ async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] b
         .await;
         assert_eq!(machine.read("notes.txt"), "one\n");
         setup.decide(&pending, how, body).await;
-        let (said, error) = asking.await.unwrap();
-        assert_eq!((error, said.contains("not now")), (how == "reject", how == "reject"), "{said}");
+        let (printed, error) = asking.await.unwrap();
+        assert_eq!(
+            (error, printed.contains("not now")),
+            (how == "reject", how == "reject"),
+            "{printed}"
+        );
         assert_eq!(machine.read("notes.txt"), expected);
     }
 }
@@ -89,8 +93,8 @@ async fn mcp_host_tries_in_a_layer_and_the_user_decides() {
     })
     .await;
     setup.decide(&pending, "approve", json!({})).await;
-    let (said, error) = landing.await.unwrap();
-    assert!(!error, "{said}");
+    let (printed, error) = landing.await.unwrap();
+    assert!(!error, "{printed}");
     assert_eq!(machine.read("notes.txt"), "one\ntwo\n");
 }
 
@@ -158,8 +162,8 @@ async fn parallel_host_calls_lose_no_changes(#[values(Sqlite, Postgres)] backend
         let write = json!({"path": format!("{number}.txt"), "content": "x"});
         call(&ann, &mount, "write_file", write)
     });
-    for (said, error) in futures::future::join_all(calls).await {
-        assert!(!error, "{said}");
+    for (printed, error) in futures::future::join_all(calls).await {
+        assert!(!error, "{printed}");
     }
     let info = ann.get(&workspace).await.expect(200);
     let mut paths: Vec<&str> = info["files"]
@@ -204,14 +208,18 @@ async fn changes_of_hosts_are_asked_about_where_the_owner_wants_it(
             "{pending}"
         );
         setup.decide(&pending, how, body).await;
-        let (said, error) = asking.await.unwrap();
-        assert_eq!((error, said.contains("not now")), (how == "reject", how == "reject"), "{said}");
+        let (printed, error) = asking.await.unwrap();
+        assert_eq!(
+            (error, printed.contains("not now")),
+            (how == "reject", how == "reject"),
+            "{printed}"
+        );
         let read = call(&host, &mount, "read_file", json!({"path": "a.txt"})).await;
         assert_eq!(read, (expected.to_owned(), false));
     }
     // A run changes files without being seen, so it is refused here.
-    let (said, error) = call(&host, &mount, "begin_run", json!({})).await;
-    assert!(error && said.contains("where people are asked"), "{said}");
+    let (printed, error) = call(&host, &mount, "begin_run", json!({})).await;
+    assert!(error && printed.contains("where people are asked"), "{printed}");
 }
 
 /// FS-06 FS-17: a host creates, changes, deletes and presents ordinary files, and reads back what
@@ -230,17 +238,17 @@ async fn hosts_work_on_ordinary_files(#[values(Sqlite, Postgres)] backend: Backe
     assert_eq!(read, ("user,key\n".to_owned(), false));
     let ordinary = ["Makefile", "package.json", "run.sh", "report.ipynb", ".gitignore", "update"];
     for path in ordinary {
-        let (said, error) = call("write_file", json!({"path": path, "content": "x"})).await;
-        assert!(!error, "{said}");
+        let (printed, error) = call("write_file", json!({"path": path, "content": "x"})).await;
+        assert!(!error, "{printed}");
         let edits = json!([{"old_text": "x", "new_text": "y"}]);
-        let (said, error) = call("edit_file", json!({"path": path, "edits": edits})).await;
-        assert!(!error, "{said}");
+        let (printed, error) = call("edit_file", json!({"path": path, "edits": edits})).await;
+        assert!(!error, "{printed}");
         assert_eq!(call("read_file", json!({"path": path})).await, ("y".to_owned(), false));
     }
     let presented = call("present_files", json!({"paths": ["run.sh"]})).await;
     assert!(!presented.1 && presented.0.contains("run.sh"), "{}", presented.0);
-    let (said, error) = call("delete_file", json!({"path": "update"})).await;
-    assert!(!error, "{said}");
+    let (printed, error) = call("delete_file", json!({"path": "update"})).await;
+    assert!(!error, "{printed}");
     let files = ann.get(&workspace).await.expect(200)["files"].as_array().unwrap().clone();
     assert_eq!(files.len(), ordinary.len(), "{files:?}");
     let shown = files.iter().find(|file| file["is_presented"] == true).unwrap();
@@ -368,22 +376,25 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
         call(&ann, &mount, "write_file", json!({"path": path, "content": "theirs"})).await
     };
     let why = "The books are closed.";
-    let (said, error) = read("ledger.csv").await;
-    assert!(error && said.starts_with("Error: Access denied") && said.ends_with(why), "{said}");
-    let (said, error) = call(&ann, &mount, "get_file_info", json!({"path": "ledger.csv"})).await;
-    assert!(error && said.ends_with(why), "{said}");
+    let (printed, error) = read("ledger.csv").await;
+    assert!(
+        error && printed.starts_with("Error: Access denied") && printed.ends_with(why),
+        "{printed}"
+    );
+    let (printed, error) = call(&ann, &mount, "get_file_info", json!({"path": "ledger.csv"})).await;
+    assert!(error && printed.ends_with(why), "{printed}");
     assert_eq!(read(".env").await, ("# mine".to_owned(), false));
     for path in ["ledger.csv", ".atelierignore", "x.exe"] {
-        let (said, error) = write(path).await;
-        assert!(error && said.starts_with("Error: Failed to write file"), "{path}: {said}");
+        let (printed, error) = write(path).await;
+        assert!(error && printed.starts_with("Error: Failed to write file"), "{path}: {printed}");
     }
     assert_eq!(read("plain.txt").await, ("# mine".to_owned(), false));
     assert!(!write("plain.txt").await.1);
 
     let policy = json!({"settings": {"policy": {"deny": ["write_file", "read_file"]}}});
     ann.put(&format!("/my/projects/{project}"), policy).await.expect(200);
-    for (said, error) in [write("plain.txt").await, read("plain.txt").await] {
-        assert!(error && said.contains("This project"), "{said}");
+    for (printed, error) in [write("plain.txt").await, read("plain.txt").await] {
+        assert!(error && printed.contains("This project"), "{printed}");
     }
     let info = ann.get(&workspace).await.expect(200);
     for file in info["files"].as_array().unwrap() {
@@ -484,9 +495,9 @@ async fn path_attacks_on_the_mounts_are_refused() {
         // Calls that change a user's machine need an approval, and nobody answers here.
         let looks = !matches!(tool, "write_file" | "create_directory");
         for mount in mounts.iter().take(if looks { 2 } else { 1 }) {
-            let (said, error) = call(&ann, mount, tool, arguments.clone()).await;
-            assert!(error, "{}: {tool} {path:?} at {mount}: {said}", case["id"]);
-            assert!(!said.contains("root:"), "{}: {said}", case["id"]);
+            let (printed, error) = call(&ann, mount, tool, arguments.clone()).await;
+            assert!(error, "{}: {tool} {path:?} at {mount}: {printed}", case["id"]);
+            assert!(!printed.contains("root:"), "{}: {printed}", case["id"]);
         }
         tried += 1;
     }

@@ -119,8 +119,8 @@ async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend
     root.put(&openai, json!({"kee": KEY})).await.expect(422);
 
     let mut events = root.events(&format!("{project}/events"), Some("0")).await;
-    let told = events.take(5).await;
-    assert!(!told.iter().any(|event| event.data.to_string().contains(KEY)));
+    let reported = events.take(5).await;
+    assert!(!reported.iter().any(|event| event.data.to_string().contains(KEY)));
     let sealed = stored(&server).await;
     assert!(!contains(&sealed, KEY) && !contains(&sealed, &KEY[..8]));
 
@@ -159,17 +159,17 @@ async fn asked(user: &User) -> (Value, String) {
     let project = user.project("shop").await;
     let session = user.post(&format!("{project}/chat/sessions/"), json!({})).await.expect(201);
     let path = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
-    let said = json!({"content": "hello", "target_agent": "coder"});
-    let request = user.request(Method::POST, &path).header("prefer", "wait=20").json(&said);
+    let printed = json!({"content": "hello", "target_agent": "coder"});
+    let request = user.request(Method::POST, &path).header("prefer", "wait=20").json(&printed);
     let answer: Value = request.send().await.unwrap().json().await.unwrap();
     // All events until the task has ended.
     let mut events = user.events(&format!("{project}/events"), Some("0")).await;
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let event = events.next().await;
-        told.push_str(&event.data.to_string());
+        reported.push_str(&event.data.to_string());
         if ["TASK_COMPLETED", "TASK_FAILED"].contains(&event.name.as_str()) {
-            return (answer, told);
+            return (answer, reported);
         }
     }
 }
@@ -209,18 +209,18 @@ async fn key_that_the_provider_repeats_is_redacted(
     let server = build(backend).environment("LOG_LEVEL", level).model(&garbled).start().await;
     let root = server.user_with("root", &["--role", "admin"]);
     root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
-    let (answer, told) = asked(&server.user("ann")).await;
+    let (answer, reported) = asked(&server.user("ann")).await;
     assert!(
-        !told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
+        !reported.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
     );
 
     let model = ScriptedModel::start(move |_| refusal()).await;
     let server = build(backend).model(&model).start().await;
     let root = server.user_with("root", &["--role", "admin"]);
     root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
-    let (answer, told) = asked(&server.user("ann")).await;
-    assert!(told.contains("refused the request (400): bad key [key]"), "{told}");
+    let (answer, reported) = asked(&server.user("ann")).await;
+    assert!(reported.contains("refused the request (400): bad key [key]"), "{reported}");
     assert!(
-        !told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
+        !reported.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
     );
 }

@@ -46,10 +46,10 @@ async fn changes_a_file(server: &Server, user: &User) {
     let machine = Machine::new();
     let chat = Chat::of(ProjectSetup::new(user.clone()).await).await;
     let _client = machine.connect(&chat.setup, &server.url).await;
-    let said = chat.send("write new.txt: hello", Some("coder")).await;
+    let printed = chat.send("write new.txt: hello", Some("coder")).await;
     let asked = chat.pending(1).await;
     chat.setup.decide(&asked[0], "approve", json!({})).await;
-    chat.task_until(&said, "completed").await;
+    chat.task_until(&printed, "completed").await;
     assert_eq!(machine.read("new.txt").trim_end(), "hello");
 }
 
@@ -284,24 +284,27 @@ async fn models_command_lists_adds_tests_chooses_and_removes() {
     assert!(list.starts_with("default: demo"), "{list}");
     assert!(list.contains("atelier models add openai"), "{list}");
 
-    let (code, _, said) = run(&["add", "anthropic"], "sk-wrong-0123456789\n").await;
+    let (code, _, printed) = run(&["add", "anthropic"], "sk-wrong-0123456789\n").await;
     assert_eq!(code, 1);
-    assert!(said.contains("rejected its key") && said.contains("Nothing was stored"), "{said}");
-    let (code, said, _) = run(&["add", "anthropic"], &format!("{KEY}\n")).await;
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("anthropic/claude-sonnet-4-5 answered in"), "{said}");
+    assert!(
+        printed.contains("rejected its key") && printed.contains("Nothing was stored"),
+        "{printed}"
+    );
+    let (code, printed, _) = run(&["add", "anthropic"], &format!("{KEY}\n")).await;
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("anthropic/claude-sonnet-4-5 answered in"), "{printed}");
     let (_, list, _) = run(&["list", "--json"], "").await;
     let list: Value = serde_json::from_str(&list).unwrap();
     assert_eq!(list["default"]["answered_by"], "anthropic/claude-sonnet-4-5");
-    let (code, said, _) = run(&["test"], "").await;
-    assert_eq!((code, said.lines().count()), (0, 1), "{said}");
-    let (_, said, _) = run(&["default", "anthropic/claude-b"], "").await;
-    assert_eq!(said, "default: anthropic/claude-b (chosen: own)\n");
-    let (code, _, said) = run(&["default", "anthropic/claude-c"], "").await;
+    let (code, printed, _) = run(&["test"], "").await;
+    assert_eq!((code, printed.lines().count()), (0, 1), "{printed}");
+    let (_, printed, _) = run(&["default", "anthropic/claude-b"], "").await;
+    assert_eq!(printed, "default: anthropic/claude-b (chosen: own)\n");
+    let (code, _, printed) = run(&["default", "anthropic/claude-c"], "").await;
     assert_eq!(code, 1);
-    assert!(said.contains("did you mean anthropic/claude-"), "{said}");
-    let (_, said, _) = run(&["default", "--automatic"], "").await;
-    assert!(said.starts_with("default: anthropic/claude-sonnet-4-5"), "{said}");
+    assert!(printed.contains("did you mean anthropic/claude-"), "{printed}");
+    let (_, printed, _) = run(&["default", "--automatic"], "").await;
+    assert!(printed.starts_with("default: anthropic/claude-sonnet-4-5"), "{printed}");
     let (code, _, _) = run(&["remove", "anthropic"], "").await;
     assert_eq!(code, 0);
     let (_, list, _) = run(&[], "").await;
@@ -317,8 +320,8 @@ async fn doctor_tests_the_keys_of_the_configuration() {
         let output = server.command(&["doctor"]);
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    let (healthy, said) = tokio::task::block_in_place(doctor);
-    assert!(healthy && said.contains("the key for openai works (openai/gpt-4o"), "{said}");
-    let (healthy, said) = tokio::task::block_in_place(doctor);
-    assert!(!healthy && said.contains("✗ models: openai rejected its key"), "{said}");
+    let (healthy, printed) = tokio::task::block_in_place(doctor);
+    assert!(healthy && printed.contains("the key for openai works (openai/gpt-4o"), "{printed}");
+    let (healthy, printed) = tokio::task::block_in_place(doctor);
+    assert!(!healthy && printed.contains("✗ models: openai rejected its key"), "{printed}");
 }

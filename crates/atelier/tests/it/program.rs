@@ -153,8 +153,8 @@ async fn two_servers_do_not_share_an_embedded_database() {
     let server = start(Sqlite).await;
     let second = server.command(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(!second.status.success());
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("another Atelier server is using"), "{said}");
+    let printed_text = String::from_utf8_lossy(&second.stderr);
+    assert!(printed_text.contains("another Atelier server is using"), "{printed_text}");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn token_command_needs_no_server_and_keeps_user_ids() {
     assert_eq!((&again["role"], &other["tenant"]), (&json!("client"), &json!("acme")));
     assert_eq!(again["exp"].as_i64().unwrap() - again["iat"].as_i64().unwrap(), 3600);
 
-    for (arguments, said) in [
+    for (arguments, printed_text) in [
         (&["--role", "king"][..], "user, admin, client or agent"),
         (&["--role", "agent"], "is for one project: name it with --project"),
         (&["--role", "client"], "is for one project: name it with --project"),
@@ -187,7 +187,7 @@ async fn token_command_needs_no_server_and_keeps_user_ids() {
         let wrong = server.command(&[&["token", "--user", "ann"], arguments].concat());
         assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{arguments:?}");
         let error = String::from_utf8_lossy(&wrong.stderr);
-        assert!(error.contains(said), "{arguments:?}: {error}");
+        assert!(error.contains(printed_text), "{arguments:?}: {error}");
     }
 }
 
@@ -256,8 +256,11 @@ async fn configuration_is_layered() {
         (("ATELIER_EVENTS__KEEP_WEEKS", "1"), "keep_weeks"),
         (("ATELIER_DATABASE_URL", "mysql://x"), "postgres://"),
     ] {
-        let (success, _, said) = print(&[environment], &[]);
-        assert!(!success && said.to_lowercase().contains(word), "{environment:?}: {said}");
+        let (success, _, printed_text) = print(&[environment], &[]);
+        assert!(
+            !success && printed_text.to_lowercase().contains(word),
+            "{environment:?}: {printed_text}"
+        );
     }
 }
 
@@ -284,9 +287,9 @@ async fn starter_agents_come_from_the_configuration() {
 async fn doctor_reports_a_healthy_installation(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let output = server.command(&["doctor"]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("✓ database: answers, schema"), "{said}");
+    let printed_text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed_text}");
+    assert!(printed_text.contains("✓ database: answers, schema"), "{printed_text}");
 }
 
 #[tokio::test]
@@ -303,7 +306,7 @@ async fn doctor_reports_problems() {
         assert!(!output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
-    let said = doctor(
+    let printed_text = doctor(
         "database_url = \"postgres://nobody@127.0.0.1:1/none\"\n[auth]\njwks = \"/nowhere.json\"\n",
     );
     for word in [
@@ -312,11 +315,11 @@ async fn doctor_reports_problems() {
         "✗ database: cannot open",
         "✗ identity provider",
     ] {
-        assert!(said.contains(word), "{word} in\n{said}");
+        assert!(printed_text.contains(word), "{word} in\n{printed_text}");
     }
     std::fs::write(data.path().join("atelier.db"), "not a database ".repeat(100)).unwrap();
-    let said = doctor("");
-    assert!(said.contains("✗ database:"), "{said}");
+    let printed_text = doctor("");
+    assert!(printed_text.contains("✗ database:"), "{printed_text}");
 }
 
 #[tokio::test]
@@ -361,10 +364,22 @@ async fn health_and_ready_need_no_token(#[values(Sqlite, Postgres)] backend: Bac
         ready["parts"][0],
         json!({"name": "store", "status": "healthy", "reason": format!("{kind} answers")})
     );
+}
+
+#[tokio::test]
+async fn page_allows_no_inline_script_and_no_other_server() {
+    let server = start(Sqlite).await;
     let page = server.http.get(&server.url).send().await.unwrap();
     assert_eq!(page.status(), 200);
-    let policy = page.headers()["content-security-policy"].to_str().unwrap();
-    assert!(!policy.contains("unsafe"), "{policy}");
+    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    let directives = policy.split("; ").map(|directive| directive.split_once(' ').unwrap());
+    let directives: Vec<(&str, &str)> = directives.collect();
+    assert!(directives.contains(&("default-src", "'none'")), "{policy}");
+    assert!(directives.contains(&("script-src", "'self'")), "{policy}");
+    let own = ["'none'", "'self'", "data:", "blob:"];
+    let sources = directives.iter().flat_map(|(_, sources)| sources.split(' '));
+    let other: Vec<&str> = sources.filter(|source| !own.contains(source)).collect();
+    assert!(other.is_empty(), "{policy}");
 }
 
 #[tokio::test]
@@ -476,8 +491,8 @@ async fn invalid_settings_are_refused() {
         ("ATELIER_WORKER_SPACE__MAX_ACTIVE", "0", "worker_space.max_active"),
         ("ATELIER_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none", "refused"),
     ] {
-        let said = refused(name, value);
-        assert!(said.contains(word), "{name}={value}: {said}");
+        let printed_text = refused(name, value);
+        assert!(printed_text.contains(word), "{name}={value}: {printed_text}");
     }
 }
 
@@ -530,14 +545,14 @@ async fn common_mistakes_are_answered_with_the_fix() {
     let address = server.url.strip_prefix("http://").unwrap();
 
     // An address of this machine needs no scheme, and a login is remembered.
-    let (signed_in, _, said) = run(&["login", "--server", address], token);
-    assert!(signed_in, "{said}");
-    let (listed, projects, said) = run(&["projects", "--json"], "");
-    assert!(listed, "{said}");
+    let (signed_in, _, printed_text) = run(&["login", "--server", address], token);
+    assert!(signed_in, "{printed_text}");
+    let (listed, projects, printed_text) = run(&["projects", "--json"], "");
+    assert!(listed, "{printed_text}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&projects).unwrap()[0]["name"], "garden");
     for list in ["agents", "conversations", "approvals", "tasks"] {
-        let (listed, entries, said) = run(&[list, "--json"], "");
-        assert!(listed && entries.starts_with('['), "{list}: {said}");
+        let (listed, entries, printed_text) = run(&[list, "--json"], "");
+        assert!(listed && entries.starts_with('['), "{list}: {printed_text}");
     }
     let (_, agents, _) = run(&["agents"], "");
     assert!(agents.contains("agent_coder") && agents.contains("demo"), "{agents}");
@@ -551,9 +566,13 @@ async fn common_mistakes_are_answered_with_the_fix() {
         (&["projects"], &stranger.token, "run `atelier login`"),
         (&["serve", "--listen", "24488"], token, "write 127.0.0.1:24488"),
     ] {
-        let (done, _, said) = run(arguments, token);
-        assert!(!done && said.contains(words), "{arguments:?}: {said}");
-        assert_eq!(said.lines().filter(|line| line.starts_with("atelier: ")).count(), 1, "{said}");
+        let (done, _, printed_text) = run(arguments, token);
+        assert!(!done && printed_text.contains(words), "{arguments:?}: {printed_text}");
+        assert_eq!(
+            printed_text.lines().filter(|line| line.starts_with("atelier: ")).count(),
+            1,
+            "{printed_text}"
+        );
     }
     // The server says why it refuses a token that was made for another data folder.
     let refused = server.bearer(&stranger.token).get("/auth/me").await;

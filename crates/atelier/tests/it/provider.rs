@@ -371,7 +371,7 @@ async fn rotated_key_is_fetched_when_it_is_first_used() {
     provider.rotate(&[ProviderKey::p256()]);
     new.get("/auth/me").await.expect(200);
     assert_eq!(provider.asked(), 2);
-    // The same fetch also removes the key that the provider withdrew.
+    // That fetch has also removed the key that the provider withdrew.
     refused(&old).await;
 
     // Unknown key ids do not cause many requests to the provider.
@@ -539,7 +539,7 @@ async fn revoking_a_token_ends_its_streams(#[values(Sqlite, Postgres)] backend: 
     for node in &nodes {
         refused(&ann.at(node)).await;
     }
-    // The same user's other token still works.
+    // Another token of this user still works.
     again.put(&project, json!({"name": "market"})).await.expect(200);
     other.until("PROJECT_UPDATED").await;
 }

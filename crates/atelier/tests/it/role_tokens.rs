@@ -320,12 +320,12 @@ async fn agent_token_does_not_read_calls_that_the_owner_approved(
     );
     for path in ["tools", "approvals?status=all", "approvals", "audit", "grants"] {
         let path = format!("{}/{path}", setup.project);
-        let said = setup.agent.get(&path).await.expect(200).to_string();
-        assert!(!said.contains(SECRET) && !said.contains(".env"), "{path}: {said}");
+        let printed = setup.agent.get(&path).await.expect(200).to_string();
+        assert!(!printed.contains(SECRET) && !printed.contains(".env"), "{path}: {printed}");
     }
-    let said = setup.agent.get("/my/approvals").await.expect(200);
-    assert_eq!(said["total"], 1);
-    assert!(!said.to_string().contains(SECRET), "{said}");
+    let printed = setup.agent.get("/my/approvals").await.expect(200);
+    assert_eq!(printed["total"], 1);
+    assert!(!printed.to_string().contains(SECRET), "{printed}");
     let mut lost = setup.agent.events(&format!("{}/events", setup.project), Some("99999")).await;
     let snapshot = lost.until("STREAM_RESET").await.data.to_string();
     assert!(!snapshot.contains(SECRET), "{snapshot}");
@@ -347,14 +347,15 @@ async fn agent_token_does_not_read_calls_that_the_owner_approved(
     assert_eq!(other.get(&setup.call(&own)).await.expect(200)["result"], Value::Null);
 
     // The stream told of every call, and of no secret.
-    let mut told = Vec::new();
-    while !told.iter().any(|event: &Value| event["tool_params"]["path"] == "README.md") {
-        told.push(events.next().await.data);
+    let mut reported = Vec::new();
+    while !reported.iter().any(|event: &Value| event["tool_params"]["path"] == "README.md") {
+        reported.push(events.next().await.data);
     }
-    let requests = told.iter().filter(|event| event["tool_params"]["$link"].is_string()).count();
-    assert!(requests >= 3, "{told:?}");
-    let told = json!(told).to_string();
-    assert!(!told.contains(SECRET) && !told.contains(".env"), "{told}");
+    let requests =
+        reported.iter().filter(|event| event["tool_params"]["$link"].is_string()).count();
+    assert!(requests >= 3, "{reported:?}");
+    let reported = json!(reported).to_string();
+    assert!(!reported.contains(SECRET) && !reported.contains(".env"), "{reported}");
 }
 
 /// TL-07.1: what an owner and their agents quote from a secret file is masked for programs, as it is
@@ -383,9 +384,10 @@ async fn role_token_does_not_read_quoted_secrets(#[values(Sqlite, Postgres)] bac
     for (_, program) in &programs {
         streams.push(program.events(&stream, Some("0")).await);
     }
-    let said = json!({"content": format!("The door opens with {VALUE}."), "target_agent": "coder"});
+    let printed =
+        json!({"content": format!("The door opens with {VALUE}."), "target_agent": "coder"});
     let path = format!("{}/chat/{session}/message", setup.project);
-    setup.ann.post(&path, said).await.expect(202);
+    setup.ann.post(&path, printed).await.expect(202);
     let tasks = format!("{}/tasks", setup.project);
     let task = eventually("the task ends", async || {
         let task = setup.ann.get(&tasks).await.expect(200)["tasks"][0].clone();
@@ -416,13 +418,13 @@ async fn role_token_does_not_read_quoted_secrets(#[values(Sqlite, Postgres)] bac
         assert!(program.get(&messages).await.expect(200).to_string().contains("[masked"), "{who}");
     }
     for (mut events, (who, _)) in streams.into_iter().zip(&programs) {
-        let mut told = Vec::new();
-        while !told.iter().any(|(name, _)| name == "TASK_COMPLETED" || name == "TASK_FAILED") {
+        let mut reported = Vec::new();
+        while !reported.iter().any(|(name, _)| name == "TASK_COMPLETED" || name == "TASK_FAILED") {
             let event = events.next().await;
-            told.push((event.name, event.data));
+            reported.push((event.name, event.data));
         }
-        assert!(told.iter().any(|(name, _)| name == "MESSAGE_CREATED"), "{who}: {told:?}");
-        assert!(!format!("{told:?}").contains(VALUE), "{who}: {told:?}");
+        assert!(reported.iter().any(|(name, _)| name == "MESSAGE_CREATED"), "{who}: {reported:?}");
+        assert!(!format!("{reported:?}").contains(VALUE), "{who}: {reported:?}");
     }
 }
 

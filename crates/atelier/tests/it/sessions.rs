@@ -199,17 +199,17 @@ async fn sessions_are_listed_and_can_be_ended(#[values(Sqlite, Postgres)] backen
     assert!(!is_accepted(&client).await);
     assert_eq!(ann.delete(&path(&client)).await.problem(), (404, "not_found"));
 
-    // The same on the command line.
-    let said = |arguments: &[&str]| {
+    // The command line shows and ends the same sign-in sessions.
+    let printed = |arguments: &[&str]| {
         let output = server
             .command(&[arguments, &["--server", &server.url, "--token", &cli.token]].concat());
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    let (ok, list) = said(&["sessions"]);
+    let (ok, list) = printed(&["sessions"]);
     assert!(ok && list.lines().count() == 3 && list.contains("(this one)"), "{list}");
-    assert!(said(&["sessions", "--end", jti(&agent).as_str().unwrap()]).0);
+    assert!(printed(&["sessions", "--end", jti(&agent).as_str().unwrap()]).0);
     assert!(!is_accepted(&agent).await);
-    assert!(said(&["logout", "--everywhere"]).0);
+    assert!(printed(&["logout", "--everywhere"]).0);
     assert!(!is_accepted(&cli).await && !is_accepted(&ann).await);
 }
 

@@ -77,10 +77,10 @@ async fn queue_keeps_its_limits_and_ends_with_its_agent(
     }
     model.left(3).await;
     let answers = chat.messages().await;
-    let told = answers
+    let reported = answers
         .iter()
         .filter(|message| message["content"].as_str().unwrap().contains("was deleted"));
-    assert_eq!(told.count(), 5, "every waiter is answered");
+    assert_eq!(reported.count(), 5, "every waiter is answered");
     let resume = format!("tasks/{}/resume", accepted[1]["task_id"].as_str().unwrap());
     assert_eq!(chat.setup.post(&resume, json!(null)).await.problem(), (409, "agent_deleted"));
 }

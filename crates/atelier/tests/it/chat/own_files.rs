@@ -163,20 +163,20 @@ async fn change_by_another_user_is_a_conflict(#[values(Sqlite, Postgres)] backen
     let file = files["files"][0]["file_id"].as_str().unwrap();
     let (status, _, text) = chat.setup.user.download(&format!("{path}/files/{file}")).await;
     assert_eq!((status.as_u16(), text.unwrap().as_slice()), (200, &b"II"[..]));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         let event = events.next().await;
         match event.name.as_str() {
-            "USAGE" | "TASK_PROGRESS" => told.push(event.name),
+            "USAGE" | "TASK_PROGRESS" => reported.push(event.name),
             "TASK_COMPLETED" => break,
             _ => {}
         }
     }
-    let count = |name: &str| told.iter().filter(|told| *told == name).count();
-    assert_eq!((count("USAGE"), count("TASK_PROGRESS")), (5, 4), "{told:?}");
+    let count = |name: &str| reported.iter().filter(|reported| *reported == name).count();
+    assert_eq!((count("USAGE"), count("TASK_PROGRESS")), (5, 4), "{reported:?}");
 }
 
-/// This is needed only where tools act on a machine by default.
+/// The prompt says so only where tools act on a machine by default.
 #[rstest]
 #[tokio::test]
 async fn prompt_says_how_to_reach_the_conversation_files(
@@ -196,12 +196,12 @@ async fn prompt_says_how_to_reach_the_conversation_files(
         assert_eq!(chat.ask("read it", Some("coder")).await["content"], "read");
         let seen = model.seen();
         let asked = seen.last().unwrap();
-        let told = asked.last("system");
-        assert!(told.contains("data.csv"), "{told}");
+        let reported = asked.last("system");
+        assert!(reported.contains("data.csv"), "{reported}");
         assert_eq!(
-            told.contains(r#"Pass "workspace": "conversation" in every call"#),
+            reported.contains(r#"Pass "workspace": "conversation" in every call"#),
             needs_it,
-            "{told}"
+            "{reported}"
         );
         assert!(asked.results()[0].contains("1,2"), "{}", asked.results()[0]);
     }

@@ -70,9 +70,9 @@ async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backen
 
     let seen = model.seen();
     let test = seen.iter().find(|asked| asked.last("user") == "Test the route").unwrap();
-    let told = test.body["messages"].to_string();
-    assert!(told.contains("route added") && told.contains("route described"), "{told}");
-    assert!(told.contains("add a /health route and its test"), "{told}");
+    let reported = test.body["messages"].to_string();
+    assert!(reported.contains("route added") && reported.contains("route described"), "{reported}");
+    assert!(reported.contains("add a /health route and its test"), "{reported}");
     let last = seen.iter().find(|asked| is_answer(asked)).unwrap().last("user");
     assert!(last.contains("route tested"), "{last}");
 

@@ -40,10 +40,10 @@ async fn chat_without_a_machine_says_how_to_connect_one() {
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
     let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.setup.name);
-    let told =
+    let reported =
         tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
-    let (told, rest) = told.unwrap();
-    assert!(told);
+    let (reported, rest) = reported.unwrap();
+    assert!(reported);
     let _client = machine.connect(&chat.setup, &server.url).await;
     let rest: Vec<String> = tokio::task::spawn_blocking(move || rest.collect()).await.unwrap();
     assert!(running.wait().unwrap().success(), "{rest:?}");

@@ -164,8 +164,11 @@ async fn call_cut_at_max_tokens_is_reported_to_the_model(
     chat.setup.user.put(&path, json!({"config": {"max_tokens": 64}})).await.expect(200);
     assert_eq!(chat.ask("tell a tale", Some("coder")).await["content"], "I see.");
     let seen = model.seen();
-    let told = seen[1].results()[0];
-    assert!(told.contains("max_tokens (64)") && told.contains("smaller parts"), "{told}");
-    assert!(!told.contains("JSON"), "{told}");
+    let reported = seen[1].results()[0];
+    assert!(
+        reported.contains("max_tokens (64)") && reported.contains("smaller parts"),
+        "{reported}"
+    );
+    assert!(!reported.contains("JSON"), "{reported}");
     chat.pending(0).await;
 }

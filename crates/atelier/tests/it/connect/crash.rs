@@ -123,7 +123,7 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
         ("new\n".to_owned(), "x\n".to_owned())
     );
     client.prints("connected again").await;
-    // The same happens if the network fails for a moment.
+    // The client also reconnects if the network fails for a moment.
     proxy.cut();
     let read = setup.execute("read_file", json!({"path": "a.txt"})).await;
     assert_eq!(setup.until(&read, "completed").await["result"]["content"], "new\n");

@@ -41,11 +41,11 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     let call = setup.execute("read_file", json!({"path": "no.txt"})).await;
     assert_eq!(setup.until(&call, "failed").await["error"]["code"], "not_found");
 
-    let told = client.output();
+    let reported = client.output();
     for words in
         [machine.root().to_str().unwrap(), &setup.name, &server.url, "Sandbox", "Toolchains"]
     {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(reported.contains(words), "{words}: {reported}");
     }
     let known = &setup.clients().await[0];
     assert_eq!(known["root"], json!(machine.root()));

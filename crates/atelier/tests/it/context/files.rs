@@ -170,15 +170,15 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
         run("writer", &["prune", "--success", "false", "--dry-run"]),
         "2 would be deleted, 5 left\n"
     );
-    for (arguments, told) in [
+    for (arguments, reported) in [
         (&["prune"][..], "say what to delete"),
         (&["stats", "--from", "yesterday"], "use the form 2026-01-31T12:00:00Z or 2026-01-31"),
     ] {
         let place = ["--server", &memory.server.url, "--project", "shop", "--agent", "writer"];
         let token = ["--token", &memory.ann.token];
         let output = memory.server.command(&[&["memory"], arguments, &place, &token].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(told), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(reported), "{arguments:?}: {printed}");
     }
 
     // Exports a part, by time, type and outcome.

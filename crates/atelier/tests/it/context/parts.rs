@@ -270,8 +270,8 @@ async fn meaning_is_found_by_default() {
     let detail = health["reason"].as_str().unwrap();
     assert!(detail.contains("words, not meaning") && detail.contains(&nowhere), "{detail}");
     let output = server.command(&["doctor"]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("✗ memory") && said.contains(&nowhere), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("✗ memory") && printed.contains(&nowhere), "{printed}");
 }
 
 /// CX-03.7: of facts that are asked for in other words, a hybrid search finds nine of ten among

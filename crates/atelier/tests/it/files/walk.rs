@@ -46,9 +46,9 @@ async fn file_is_uploaded_changed_and_deleted(
             "created_by": setup.ann.claims()["sub"], "created_at": ids.1, "updated_at": ids.2,
         })
     );
-    let told = events.until("FILES_CHANGED").await;
+    let reported = events.until("FILES_CHANGED").await;
     assert_eq!(
-        told.data["changes"],
+        reported.data["changes"],
         json!([{"change": "created", "file_id": ids.0, "file_path": "documents/report.txt", "version": 1,
                 "source": "user_upload"}])
     );
@@ -138,8 +138,8 @@ async fn file_is_uploaded_changed_and_deleted(
     let changes: Vec<String> = {
         let mut kinds = Vec::new();
         while kinds.last().map(String::as_str) != Some("deleted") {
-            let told = events.until("FILES_CHANGED").await;
-            kinds.push(told.data["changes"][0]["change"].as_str().unwrap().to_owned());
+            let reported = events.until("FILES_CHANGED").await;
+            kinds.push(reported.data["changes"][0]["change"].as_str().unwrap().to_owned());
         }
         kinds
     };

@@ -54,13 +54,13 @@ async fn permission_covers_calls_that_the_machine_rates_higher(
             setup.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
         }
         let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
-        let told = setup.result(&signal, riskier.clone()).await.expect(200);
+        let reported = setup.result(&signal, riskier.clone()).await.expect(200);
         if first {
             assert_eq!(
-                (&told["status"], &told["risk_level"]),
+                (&reported["status"], &reported["risk_level"]),
                 (&json!("pending_approval"), &json!("HIGH"))
             );
-            setup.decide(&told, "approve", json!({"scope": "class"})).await.expect(200);
+            setup.decide(&reported, "approve", json!({"scope": "class"})).await.expect(200);
         }
         let signal = setup.until("TOOL_EXECUTION_SIGNAL").await;
         assert_eq!(
@@ -89,8 +89,11 @@ async fn permission_without_network_does_not_cover_network_calls(
         "success": false, "code": "approval_required", "verdict": "MEDIUM", "rule": "create_directory",
         "error": "It needs the network, which nobody was shown.", "network": true,
     });
-    let told = setup.result(&signal, needs).await.expect(200);
-    assert_eq!((&told["status"], &told["network"]), (&json!("pending_approval"), &json!(true)));
+    let reported = setup.result(&signal, needs).await.expect(200);
+    assert_eq!(
+        (&reported["status"], &reported["network"]),
+        (&json!("pending_approval"), &json!(true))
+    );
 }
 
 /// A call that a batch rejects does not run through a permission that the same batch grants.
@@ -287,7 +290,8 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(
     let first = std::mem::replace(&mut setup.client, Uuid::now_v7());
     setup.connect().await;
     assert_eq!(setup.user.delete(&setup.path(&format!("clients/{first}"))).await.status, 204);
-    // The same holds if the other machine took over between the question and the answer.
+    // An approval does not count either if the other machine took over between the question and
+    // the answer.
     let other = setup.decide(&other, "approve", json!({})).await.expect(200);
     assert_eq!(other["status"], "pending_approval", "{other}");
     let again = setup.show(&call).await;

@@ -105,8 +105,8 @@ async fn damaged_database_is_not_healthy() {
     let ann = server.user("ann");
     ann.project("shop").await;
     let sound = server.command(&["doctor"]);
-    let told = String::from_utf8(sound.stdout).unwrap();
-    assert!(told.contains("✓ database"), "{told}");
+    let reported = String::from_utf8(sound.stdout).unwrap();
+    assert!(reported.contains("✓ database"), "{reported}");
     damage(&mut server, "audit").await;
     let server = server.restart_killed().await;
     eventually("it says that the database is damaged", async || {
@@ -117,10 +117,10 @@ async fn damaged_database_is_not_healthy() {
     .await;
     ann.at(&server).get("/my/projects/").await.expect(200);
     let found = server.command(&["doctor"]);
-    let told = String::from_utf8(found.stdout).unwrap();
-    assert!(!found.status.success(), "{told}");
-    assert!(told.contains("✗ database: the database file is damaged"), "{told}");
-    assert!(told.contains("restore the file from a backup"), "{told}");
+    let reported = String::from_utf8(found.stdout).unwrap();
+    assert!(!found.status.success(), "{reported}");
+    assert!(reported.contains("✗ database: the database file is damaged"), "{reported}");
+    assert!(reported.contains("restore the file from a backup"), "{reported}");
 }
 
 /// OP-02.3: `/ready` names every part that a node needs. A node without its object store or its index

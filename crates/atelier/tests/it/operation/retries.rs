@@ -91,7 +91,7 @@ async fn call_with_a_key_is_requested_once(#[values(Sqlite, Postgres)] backend: 
     let other = json!({"tool_name": "read_file", "tool_params": {"path": "other.txt"}});
     let refused = keyed(user, &path, "k", other.clone()).await;
     assert_eq!(refused.problem(), (422, "idempotency_key_reused"));
-    // The same key for a message is another request, too.
+    // A key that a call has used is refused for a message as well.
     let message = json!({"content": "hello", "target_agent": "coder"});
     let refused = keyed(user, &chat.message_path(), "k", message).await;
     assert_eq!(refused.problem(), (422, "idempotency_key_reused"));
