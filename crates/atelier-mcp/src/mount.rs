@@ -131,7 +131,7 @@ impl MountInfo {
     /// Adds tools that only this mount has.
     #[must_use]
     pub fn with_tools(self, tools: impl Iterator<Item = &'static ToolDef>) -> Self {
-        let added = tools.map(|tool| listing::ungated_tool(tool));
+        let added = tools.map(listing::ungated_tool);
         Self { tools: self.tools.iter().cloned().chain(added).collect(), ..self }
     }
 }

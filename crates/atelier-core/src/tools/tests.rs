@@ -2,7 +2,10 @@ use super::*;
 use crate::{
     digest::CallDigest,
     path::Roots,
-    policy::{call::ToolCall, limits::Limits},
+    policy::{
+        call::{CallError, ToolCall},
+        limits::Limits,
+    },
 };
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -81,6 +84,42 @@ fn tools_are_listed_with_schema_risk_and_card() {
     assert!(available.iter().all(|tool| tool.name != "append_file"), "MCP alone has it");
     assert!(available.iter().all(|tool| tool.name != "add_context"), "nobody is asked about it");
     assert_eq!(of("delete_file").parameters["properties"]["recursive"], Value::Null);
+}
+
+/// Tools that act beside the workspace are defined like all others, but the gate takes no calls of
+/// them.
+#[test]
+fn tools_without_the_gate_are_in_the_same_table() {
+    let table = ToolTable::builtin();
+    let of_agents = table.of_agents().filter(|tool| !tool.is_gated()).map(|tool| tool.name);
+    assert_eq!(of_agents.collect::<Vec<_>>(), ["search_context", "add_context", "present_files"]);
+    let hosts = table.offered(Offered::ToHostsOfOwnFiles).map(|tool| tool.name);
+    assert_eq!(hosts.collect::<Vec<_>>(), ["begin_run", "end_run"]);
+    let schema = |tool: &ToolDef| {
+        Value::Object(tool.schema(Surface::Gate, "the workspace", &Limits::default()))
+    };
+    let search = schema(&ungated::SEARCH_CONTEXT);
+    assert_eq!(
+        search["properties"]["types"],
+        json!({
+            "type": "array",
+            "items": {"type": "string", "enum": crate::InteractionType::NAMES},
+            "description": "Only interactions of these types",
+        })
+    );
+    assert_eq!(
+        search["properties"]["success"],
+        json!({
+            "type": "boolean",
+            "description": "Only interactions that succeeded, or only those that failed",
+        })
+    );
+    assert_eq!(schema(&ungated::PRESENT_FILES)["properties"]["paths"]["minItems"], 1);
+    let (roots, limits) = (Roots::relative_only(), Limits::default());
+    for name in ["search_context", "add_context", "present_files", "begin_run", "end_run"] {
+        let refused = ToolCall::parse(name, json!({}), &roots, &limits).unwrap_err();
+        assert!(matches!(refused, CallError::UnknownTool(_)), "{name}: {refused}");
+    }
 }
 
 fn parse_at(root: &str, name: &str, params: Value) -> ToolCall {
