@@ -13,6 +13,7 @@ mod config;
 mod examples;
 mod files;
 pub mod git;
+pub mod hosts;
 pub mod layered;
 pub mod limits;
 pub mod own_files;

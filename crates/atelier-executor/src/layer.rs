@@ -154,6 +154,11 @@ impl Layer<'_> {
         Ok(LayerLock(lock_folder(&self.folder)?))
     }
 
+    /// Whether jobs go on when this process has ended.
+    pub(crate) fn jobs_outlive_us(&self) -> bool {
+        self.layers.options.detached
+    }
+
     fn places(&self) -> LayerPlaces {
         let at = |name: &str| self.folder.join(name);
         LayerPlaces {
@@ -227,7 +232,7 @@ fn try_layer(base: &Path) -> Result<()> {
     let runner = Runner::new(&workspace, options)?;
     let layers = Layers::open(&state, &workspace, LayerOptions::default())?;
     let time = Some(std::time::Duration::from_secs(10));
-    let shell = Shell { script: "echo x > x", time, background: false, hidden: &[] };
+    let shell = Shell { script: "echo x > x", time, background: false, hidden: &[], hosts: &[] };
     let cancel = Cancel::new().map_err(io_error("open", base))?;
     let ran = layers.layer("doctor")?.shell(&runner, &workspace, &shell, &cancel)?;
     layers.end("doctor")?;

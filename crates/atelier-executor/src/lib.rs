@@ -15,6 +15,7 @@ mod ignored;
 mod layer;
 mod links;
 mod process;
+mod proxy;
 mod read;
 mod repositories;
 mod search;

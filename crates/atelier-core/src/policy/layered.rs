@@ -6,6 +6,7 @@ use super::{
     call::ToolCall,
     class::CallClass,
     files::Access,
+    hosts::is_local_host,
     verdict::{Judgement, Verdict},
 };
 use crate::{
@@ -14,13 +15,7 @@ use crate::{
     path::WorkspacePath,
     tools::layered::SHELL,
 };
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
-
-/// The most hosts that one script may connect to.
-const MOST_HOSTS: usize = 32;
+use std::collections::BTreeSet;
 
 /// One difference between a layer and its workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +198,7 @@ fn top_folder(path: &WorkspacePath) -> String {
 
 /// The judgement of a script that may connect to a host.
 fn way_out(host: &str) -> Judgement {
-    let judged = match is_local(host) {
+    let judged = match is_local_host(host) {
         true => {
             let reason = format!(
                 "It may connect to {host}, which belongs to this machine or its own network."
@@ -217,71 +212,6 @@ fn way_out(host: &str) -> Judgement {
     };
     let destinations = BTreeSet::from([host.to_owned()]);
     Judgement { network: true, class: CallClass { destinations, ..judged.class }, ..judged }
-}
-
-/// Whether a host is this machine, or in the network that it is in: such services trust their
-/// neighbours.
-fn is_local(host: &str) -> bool {
-    let v4 = |ip: Ipv4Addr| {
-        ip.is_loopback()
-            || ip.is_private()
-            || ip.is_link_local()
-            || ip.is_unspecified()
-            || ip.is_broadcast()
-            || ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1])
-    };
-    let v6 = |ip: Ipv6Addr| match ip.to_ipv4_mapped() {
-        Some(ip) => v4(ip),
-        None => {
-            ip.is_loopback()
-                || ip.is_unspecified()
-                || ip.is_unique_local()
-                || ip.is_unicast_link_local()
-                || ip.to_ipv4().is_some_and(v4)
-        }
-    };
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => v4(ip),
-        Ok(IpAddr::V6(ip)) => v6(ip),
-        Err(_) => {
-            let ending = host.rsplit('.').next().unwrap_or(host);
-            !host.contains('.')
-                || ["localhost", "local", "internal", "lan", "home", "intranet", "corp"]
-                    .contains(&ending)
-        }
-    }
-}
-
-/// Checks host names. They come back in lower case, in order and once each.
-pub(crate) fn host_names(given: &[String]) -> Result<Vec<String>, String> {
-    let hosts = given.iter().map(|raw| host_name(raw)).collect::<Result<BTreeSet<_>, _>>()?;
-    match hosts.len() > MOST_HOSTS {
-        true => Err(format!("a script may connect to at most {MOST_HOSTS} hosts")),
-        false => Ok(hosts.into_iter().collect()),
-    }
-}
-
-fn host_name(raw: &str) -> Result<String, String> {
-    let wrong = || {
-        format!("{raw:?} is no host: give names such as pypi.org, without scheme, port and path")
-    };
-    let host = raw.strip_suffix('.').unwrap_or(raw).to_ascii_lowercase();
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(ip.to_string());
-    }
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    // Some programs read `127.1` and `0x7f000001` as addresses, so a name never ends in a number.
-    let ending = host.rsplit('.').next().unwrap_or_default();
-    let is_number = ending.bytes().all(|b| b.is_ascii_digit()) || ending.starts_with("0x");
-    match host.len() <= 253 && host.split('.').all(is_label) && !is_number {
-        true => Ok(host),
-        false => Err(wrong()),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::{
     path::{Roots, WorkspacePath},
     policy::{
         call::{CallError, Edit},
-        layered::host_names,
+        hosts::host_names,
         limits::Limits,
         pattern::GlobPattern,
     },

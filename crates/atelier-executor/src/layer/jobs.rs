@@ -11,6 +11,7 @@ use super::Layer;
 use crate::door::{io_error, now, private_folder, replace_file};
 use crate::error::{Error, Result};
 use crate::process::{ScriptEnding, is_locked, read_report, stop_script, wait_for_holder};
+use crate::proxy::record::{Connection, connections};
 
 pub(super) const OUTPUTS: [&str; 2] = ["stdout", "stderr"];
 /// So many scripts that have ended are kept, with their output.
@@ -40,6 +41,8 @@ pub(crate) struct JobState {
     pub(crate) ending: Option<ScriptEnding>,
     /// How many bytes it has written to standard output and standard error.
     pub(crate) written: [u64; 2],
+    /// The connections of it that have ended; `None` if it could make none.
+    pub(crate) connections: Option<Vec<Connection>>,
 }
 
 /// A part of what a script wrote.
@@ -117,7 +120,8 @@ impl Layer<'_> {
             false => Some(read_report(&folder)?.unwrap_or(ScriptEnding::Killed(9))),
         };
         let length = |name: &str| folder.join(name).metadata().map_or(0, |meta| meta.len());
-        Ok(JobState { job, running, ending, written: OUTPUTS.map(length) })
+        let connections = connections(&folder)?;
+        Ok(JobState { job, running, ending, written: OUTPUTS.map(length), connections })
     }
 
     /// What a script wrote, from a byte on. Both outputs are read at the same offset.

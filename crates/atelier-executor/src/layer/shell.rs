@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::process::{
     Interrupted, Kept, Runner, ScriptEnding, ScriptSpec, read_report, texts, wait_for_script,
 };
+use crate::proxy::record::{Connection, connections};
 use crate::workspace::Workspace;
 
 /// A job without a time of its own ends after this time.
@@ -27,6 +28,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) background: bool,
     /// Paths below the root that the script must not see.
     pub(crate) hidden: &'a [PathBuf],
+    /// The hosts that it may connect to.
+    pub(crate) hosts: &'a [String],
 }
 
 /// What came of a script.
@@ -41,6 +44,8 @@ pub(crate) struct ShellRun {
     pub(crate) scan: Scan,
     /// The layer holds more than it may.
     pub(crate) too_large: bool,
+    /// The connections that it made; `None` if it could make none.
+    pub(crate) connections: Option<Vec<Connection>>,
 }
 
 impl Layer<'_> {
@@ -77,6 +82,7 @@ impl Layer<'_> {
             // Others use the disk, too. Only if very much is gone, the keeper ends the script
             // without a closer look.
             most_disk: options.max_bytes.saturating_mul(4),
+            hosts: shell.hosts,
         };
         let room = options.max_bytes.saturating_sub(scan.bytes);
         let free_before = self.free_bytes();
@@ -97,6 +103,7 @@ impl Layer<'_> {
                 elapsed: began.elapsed(),
                 scan,
                 too_large: false,
+                connections: None,
             });
         }
         // The disk says at no cost whether a closer look is worth while.
@@ -109,6 +116,10 @@ impl Layer<'_> {
             (Some(Interrupted::Full), _) => ScriptEnding::Full,
             (_, ending) => ending.unwrap_or(ScriptEnding::Killed(9)),
         };
+        if let Some(proxy) = started.proxy.take() {
+            proxy.finish();
+        }
+        let connections = connections(&job.folder)?;
         let elapsed = began.elapsed();
         let (stdout, stderr, truncated) = read_outputs(&job.folder, options.output_limit)?;
         let lock = self.lock()?;
@@ -118,7 +129,17 @@ impl Layer<'_> {
         lock.release();
         let ending = Some(ending);
         let job_id = job.id;
-        Ok(ShellRun { job_id, ending, stdout, stderr, truncated, elapsed, scan, too_large })
+        Ok(ShellRun {
+            job_id,
+            ending,
+            stdout,
+            stderr,
+            truncated,
+            elapsed,
+            scan,
+            too_large,
+            connections,
+        })
     }
 }
 

@@ -14,10 +14,12 @@
 #![allow(unsafe_code)]
 
 mod layered;
+mod listening;
 
 pub(super) use layered::{
     ENDED_BY_TIME, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE, KeeperPlan, hold, keep,
 };
+pub(super) use listening::listen_in;
 
 use std::ffi::{CStr, CString};
 use std::io;

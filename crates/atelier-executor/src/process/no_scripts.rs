@@ -25,6 +25,7 @@ pub(crate) struct ScriptSpec<'a> {
     pub(crate) job: &'a Path,
     pub(crate) most_output: u64,
     pub(crate) most_disk: u64,
+    pub(crate) hosts: &'a [String],
 }
 
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub(crate) struct StartedScript {
     pub(crate) keeper: OwnedFd,
     pub(crate) owner: Option<OwnedFd>,
     pub(crate) holder: Option<OwnedFd>,
+    pub(crate) proxy: Option<std::convert::Infallible>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,11 @@ use super::isolation::sandbox_support;
 use super::launch::{self, HolderPlan, KeeperPlan, Plan, STAGES, START_STAGE};
 use super::run::{ROOT_KEEPS, c_path, covers, ending, high, limits, setup, text};
 use super::runner::Runner;
+use super::way_out::WayOut;
 use super::{Ending, filter, landlock_rules};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::proxy::Serving;
 use crate::workspace::Workspace;
 
 /// HOME inside a layer. It lies in the layer's own `/tmp`.
@@ -53,6 +55,8 @@ pub(crate) struct ScriptSpec<'a> {
     pub(crate) most_output: u64,
     /// How many bytes the disk may lose while it runs.
     pub(crate) most_disk: u64,
+    /// The hosts that it may connect to.
+    pub(crate) hosts: &'a [String],
 }
 
 /// A script that was started.
@@ -63,6 +67,8 @@ pub(crate) struct StartedScript {
     pub(crate) owner: Option<OwnedFd>,
     /// The holder, if it was started with the script.
     pub(crate) holder: Option<OwnedFd>,
+    /// Its proxy, if it may connect to hosts. It ends with the script.
+    pub(crate) proxy: Option<Serving>,
 }
 
 /// How a script ended, as its keeper wrote it down.
@@ -91,10 +97,14 @@ impl Runner {
         let until = Instant::now() + PATIENCE;
         loop {
             let found = self.find_or_start_holder(workspace, places)?;
-            let started = self.start_keeper(workspace, places, spec, background, owner, &found)?;
             // A holder may end in the moment in which it is joined. Then there is another try.
-            if let Some(started) = started {
-                return Ok(StartedScript { holder: found.started, ..started });
+            if let Some(way_out) = WayOut::open(spec, &found.pidfd, joined_spaces())? {
+                let started = self
+                    .start_keeper(workspace, places, spec, background, owner, &found, &way_out)?;
+                if let Some(started) = started {
+                    let proxy = way_out.begin(spec, &started.keeper)?;
+                    return Ok(StartedScript { holder: found.started, proxy, ..started });
+                }
             }
             if Instant::now() >= until {
                 return Err(sandbox("join", io::Error::other("the layer does not end")));
@@ -193,6 +203,7 @@ impl Runner {
     }
 
     /// Starts a keeper. `None` if the holder ended before it could be joined.
+    #[expect(clippy::too_many_arguments, reason = "what one script needs")]
     fn start_keeper(
         &self,
         workspace: &Workspace,
@@ -201,6 +212,7 @@ impl Runner {
         background: bool,
         layer_owner: Option<&OwnedFd>,
         holder: &Holder,
+        way_out: &WayOut,
     ) -> Result<Option<StartedScript>> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(setup);
         let (out, err, lifeline, owner) = (pipe()?, pipe()?, pipe()?, pipe()?);
@@ -221,11 +233,17 @@ impl Runner {
             Mode::empty(),
         )
         .map_err(setup)?;
-        let program =
-            self.script_plan(workspace, places, spec, &out.1, &err.1, &lifeline.0, report)?;
+        let program = self.script_plan(
+            workspace,
+            places,
+            spec,
+            way_out.environment(spec),
+            [&out.1, &err.1, &lifeline.0],
+            report,
+        )?;
         let plan = KeeperPlan {
             program,
-            join: sandbox_support().1.spaces.flags & !libc::CLONE_NEWPID,
+            join: joined_spaces(),
             holder: high(&holder.pidfd)?,
             user: high(&holder.user)?,
             owner: match background {
@@ -254,18 +272,16 @@ impl Runner {
         let path = spec.job.join("pid");
         std::fs::write(&path, pid.to_string()).map_err(io_error("write", &path))?;
         let owner = if background { None } else { Some(owner.1) };
-        Ok(Some(StartedScript { keeper, owner, holder: None }))
+        Ok(Some(StartedScript { keeper, owner, holder: None, proxy: None }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the handles of one script")]
     fn script_plan(
         &self,
         workspace: &Workspace,
         places: &LayerPlaces,
         spec: &ScriptSpec<'_>,
-        stdout: &OwnedFd,
-        stderr: &OwnedFd,
-        lifeline: &OwnedFd,
+        environment: Vec<(String, String)>,
+        [stdout, stderr, lifeline]: [&OwnedFd; 3],
         report: OwnedFd,
     ) -> Result<Plan> {
         let (isolation, support) = sandbox_support();
@@ -279,6 +295,7 @@ impl Runner {
         let envp = self
             .script_environment(Path::new(LAYER_HOME))
             .iter()
+            .chain(&environment)
             .map(|(name, value)| text(&format!("{name}={value}")))
             .collect::<Result<_>>()?;
         let mut spaces = support.spaces.clone();
@@ -333,6 +350,11 @@ impl Runner {
             inside: vec![(root, work), (tmp, work)],
         })
     }
+}
+
+/// The namespaces of a holder that others join.
+fn joined_spaces() -> i32 {
+    sandbox_support().1.spaces.flags & !libc::CLONE_NEWPID
 }
 
 /// A holder that lives, with a place at its FIFO that keeps it alive.

@@ -170,20 +170,20 @@ pub(super) fn shell(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let (Some(runner), Ok(layer)) = (tools.runner, tools.layer()) else {
         return Err(Error::NoLayers);
     };
-    if let Some(host) = run.call.words("network").first() {
-        let words = format!(
-            "Connections to {host} are not available to scripts on this machine yet. Leave \
-             `network` out, or use execute_command for what needs the network."
-        );
-        return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words));
+    let hosts = run.call.words("network");
+    let background = run.call.flag("background");
+    if background && !hosts.is_empty() && layer.jobs_outlive_us() {
+        let words = "A job that goes on after this command has no network, because its connections \
+                     go through this process. Leave `background` or `network` out.";
+        return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words.to_owned()));
     }
     let (hidden, sealed) = tools.hidden_from_scripts()?;
-    let background = run.call.flag("background");
     let asked = run.call.number("timeout");
     let limit = tools.policy.limits().shell_timeout_default;
     let seconds = asked.or((!background).then_some(u64::from(limit)));
     let time = seconds.map(Duration::from_secs);
-    let shell = Shell { script: run.call.text("script")?, time, background, hidden: &hidden };
+    let script = run.call.text("script")?;
+    let shell = Shell { script, time, background, hidden: &hidden, hosts };
     let ran = layer.shell(runner, tools.workspace, &shell, run.cancel)?;
     let mut notes = Vec::new();
     notes.extend(sealed.then_some(SEALED));
@@ -206,6 +206,9 @@ fn ran_in_shell(ran: &ShellRun, seconds: u64, notes: &[&str]) -> ToolOutcome {
         "job_id": ran.job_id,
         "isolation": detect_isolation(),
     });
+    if let Some(connections) = &ran.connections {
+        body["connections"] = json!(connections);
+    }
     if !notes.is_empty() {
         body["note"] = json!(notes.join(" "));
     }
@@ -377,8 +380,8 @@ pub(super) fn jobs(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
 }
 
 fn job(state: &JobState) -> Value {
-    let JobState { job, running, ending, written } = state;
-    json!({
+    let JobState { job, running, ending, written, connections } = state;
+    let mut about = json!({
         "job_id": job.job_id,
         "script": job.script,
         "started_at": job.started_at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
@@ -393,7 +396,11 @@ fn job(state: &JobState) -> Value {
         }),
         "stdout_bytes": written[0],
         "stderr_bytes": written[1],
-    })
+    });
+    if let Some(connections) = connections {
+        about["connections"] = json!(connections);
+    }
+    about
 }
 
 pub(super) fn job_output(run: &ReadyCall<'_>) -> Result<ToolOutcome> {

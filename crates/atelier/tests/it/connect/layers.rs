@@ -305,3 +305,52 @@ async fn command_lines_are_split_or_pointed_to_the_shell() {
         assert!(denied["error"]["detail"].as_str().unwrap().contains("`shell`"), "{denied}");
     }
 }
+
+/// LY-37: hosts are asked about, a permission holds for a conversation and its hosts, and the result
+/// of the call says which connections were made.
+#[tokio::test]
+async fn hosts_of_a_script_are_asked_about_and_its_connections_recorded() {
+    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = host.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        while let Ok((mut stream, _)) = host.accept() {
+            let mut request = [0; 4096];
+            if stream.read(&mut request).is_ok() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").ok();
+            }
+        }
+    });
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let talk = Conversation::of(&desk).await;
+    let shell = |script: &str, hosts: &[&str]| json!({"script": script, "network": hosts});
+
+    let asked = talk.asked("shell", shell("true", &["b.example", "A.example"])).await;
+    assert_eq!((&asked["risk_level"], &asked["network"]), (&json!("MEDIUM"), &json!(true)));
+    assert_eq!(asked["class"]["destinations"], json!(["a.example", "b.example"]));
+    assert_eq!(talk.approved(&asked, "class").await["connections"], json!([]));
+    let call = talk.execute("shell", shell("echo again", &["a.example"])).await;
+    let done = desk.until(&call, "completed").await;
+    assert!(done["approval"].is_null() && done["grant_id"].is_string(), "{done}");
+    // The permission is for these hosts, in this conversation.
+    let asked = talk.asked("shell", shell("true", &["a.example", "c.example"])).await;
+    desk.decide(&asked, "reject", json!({})).await;
+    let other = Conversation::of(&desk).await;
+    let asked = other.asked("shell", shell("true", &["a.example"])).await;
+    desk.decide(&asked, "reject", json!({})).await;
+
+    let script = format!("curl -sS http://localhost:{port}/; curl -s http://x.example:{port}/");
+    let asked = talk.asked("shell", shell(&script, &["localhost"])).await;
+    assert_eq!(asked["risk_level"], "HIGH");
+    assert_eq!(asked["rule"], "shell network.local");
+    let result = talk.approved(&asked, "once").await;
+    assert!(result["stdout"].as_str().unwrap().starts_with("hello"), "{result}");
+    let connections = result["connections"].as_array().unwrap();
+    let brief = |it: &Value| (it["host"].clone(), it["port"].clone(), it["allowed"].clone());
+    let wanted = [("localhost", true), ("x.example", false)]
+        .map(|(host, allowed)| (json!(host), json!(port), json!(allowed)));
+    assert_eq!(connections.iter().map(brief).collect::<Vec<_>>(), wanted, "{result}");
+}
