@@ -90,9 +90,10 @@ impl Entrance {
         ];
         let proxies = proxies.map(|name| (name.to_owned(), url.clone()));
         let direct = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), own.clone()));
-        // Node uses the variables only if it is told to.
-        let node = ("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
-        proxies.into_iter().chain(direct).chain([node]).collect()
+        // Node uses the variables only if it is told to, and git sends the password at once.
+        let hints = [("NODE_USE_ENV_PROXY", "1"), ("GIT_HTTP_PROXY_AUTHMETHOD", "basic")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        proxies.into_iter().chain(direct).chain(hints).collect()
     }
 
     pub(super) fn url(&self) -> String {
