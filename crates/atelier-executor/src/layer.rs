@@ -103,7 +103,26 @@ impl Layers {
             }
         };
         door.recover(workspace)?;
-        Ok(Self { folder, door, options, owner, children: Mutex::default() })
+        let layers = Self { folder, door, options, owner, children: Mutex::default() };
+        layers.finish_landings(workspace)?;
+        Ok(layers)
+    }
+
+    /// Takes out of the layers what a process had landed before it was killed. Left there, it would
+    /// look like a change as soon as the landing is undone.
+    fn finish_landings(&self, workspace: &Workspace) -> Result<()> {
+        for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {
+            let folder = entry.map_err(io_error("list", &self.folder))?.path();
+            let layer = Layer { layers: self, folder };
+            if !layer.landed_paths()?.is_empty() {
+                let lock = layer.lock()?;
+                // A layer in use may not be changed from outside; its next script does it.
+                if !layer.is_mounted() {
+                    layer.drop_landed(workspace, &lock)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The layer with this key. It is made when something needs it.

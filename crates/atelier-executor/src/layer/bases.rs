@@ -57,7 +57,8 @@ enum Base {
     Present {
         stamp: Stamp,
         mode: u32,
-        /// The content of a small file or the target of a link; `None` for anything larger.
+        /// The content of a small file, or of one that was about to land, or the target of a
+        /// link; `None` for anything larger.
         #[serde(skip_serializing_if = "Option::is_none")]
         entry: Option<Entry>,
     },
@@ -174,6 +175,16 @@ impl Bases {
     /// From this moment on scripts may touch further files. Everything before it is listed.
     pub(super) fn begin_at(&mut self, moment: Moment) {
         self.since = moment;
+    }
+
+    /// Adds the content of a file that is still the one that is listed here.
+    pub(super) fn know(&mut self, path: &Path, stat: Option<&Stat>, content: &Entry) {
+        if let Some(Base::Present { stamp, entry, .. }) = self.paths.get_mut(path)
+            && entry.is_none()
+            && stat.is_some_and(|stat| Stamp::of(stat) == *stamp)
+        {
+            *entry = Some(content.clone());
+        }
     }
 
     /// A path that the folder and the layer agree on again.

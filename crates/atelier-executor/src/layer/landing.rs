@@ -141,6 +141,26 @@ impl Layer<'_> {
         Ok(())
     }
 
+    /// Notes what is about to land. If this process is killed before [`Self::landed`], the next one
+    /// takes what has landed out of the layer. What was put back instead is recognised by its
+    /// content, however large it is.
+    pub(crate) fn begin_landing(
+        &self,
+        workspace: &Workspace,
+        set: &ChangeSet,
+        _lock: &LayerLock,
+    ) -> Result<()> {
+        let mut bases = self.bases()?;
+        for Step { path, before, .. } in &set.steps {
+            let stat = stat_at(workspace.handle(), path).map_err(io_error("read", path))?;
+            bases.know(path, stat.as_ref(), before);
+        }
+        self.write_bases(&bases)?;
+        let mut paths = self.landed_paths()?;
+        paths.extend(set.steps.iter().map(|step| step.path.clone()));
+        self.write_landed(&paths)
+    }
+
     /// Takes what has landed out of the layer, so that the workspace shows through again. While
     /// scripts run, the layer may not be changed from outside; then it is done later.
     pub(crate) fn landed(
@@ -167,7 +187,7 @@ impl Layer<'_> {
         self.folder.join("landed.json")
     }
 
-    fn landed_paths(&self) -> Result<Vec<PathBuf>> {
+    pub(super) fn landed_paths(&self) -> Result<Vec<PathBuf>> {
         let path = self.landed_file();
         match std::fs::read(&path) {
             Ok(text) => {
@@ -194,6 +214,7 @@ impl Layer<'_> {
         let upper = self.upper()?;
         // Inner paths come first.
         paths.sort();
+        paths.dedup();
         for path in paths.iter().rev() {
             let Some(stat) = stat_at(upper.as_fd(), path).map_err(io_error("read", path))? else {
                 continue;

@@ -335,6 +335,7 @@ pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
         let done: Vec<Value> = pending.changes.iter().map(changed).collect();
         match planned {
             Planned::Landing { layer, lock } => {
+                layer.begin_landing(tools.workspace, &pending.set, lock)?;
                 let record = held.apply(&pending.set, record)?;
                 let landed = record.steps.iter().map(|step| step.path.clone());
                 layer.landed(tools.workspace, landed, lock)?;
