@@ -151,7 +151,7 @@ impl Layer<'_> {
         _lock: &LayerLock,
     ) -> Result<()> {
         let mut bases = self.bases()?;
-        for Step { path, before, .. } in &set.steps {
+        for PathChange { path, before, .. } in &set.steps {
             let stat = stat_at(workspace.handle(), path).map_err(io_error("read", path))?;
             bases.know(path, stat.as_ref(), before);
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     BINARY,
-    connect::client::{Desk, Machine},
+    connect::client::{Machine, ProjectSetup},
     start,
 };
 use atelier_testkit::{
@@ -80,38 +80,38 @@ async fn card_shows_text_in_any_encoding(#[values(Sqlite, Postgres)] backend: Ba
     let machine = Machine::new();
     let file = machine.root().join("notes.txt");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
     for (name, bytes) in ENCODINGS {
         std::fs::write(&file, bytes(RUSSIAN)).unwrap();
-        let read = desk.execute("read_file", json!({"path": "notes.txt"})).await;
-        let read = desk.until(&read, "completed").await["result"].clone();
+        let read = setup.execute("read_file", json!({"path": "notes.txt"})).await;
+        let read = setup.until(&read, "completed").await["result"].clone();
         assert_eq!(json!([read["content"], read["encoding"]]), json!([RUSSIAN, name]));
         let edits = json!([{"old_text": "путь", "new_text": "права"}]);
         let edit = json!({"path": "notes.txt", "edits": edits, "if_checksum": read["checksum"]});
-        let call = desk.execute("edit_file", edit).await;
-        let asked = desk.until(&call, "pending_approval").await;
+        let call = setup.execute("edit_file", edit).await;
+        let asked = setup.until(&call, "pending_approval").await;
         assert_eq!(
             asked["preview"]["diff"],
             "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,3 +1,3 @@\n Сообщение об ошибке\n \
              Файл не найден\n-Проверьте путь\n+Проверьте права\n"
         );
-        desk.decide(&asked, "approve", json!({})).await;
-        desk.until(&call, "completed").await;
+        setup.decide(&asked, "approve", json!({})).await;
+        setup.until(&call, "completed").await;
         assert_eq!(std::fs::read(&file).unwrap(), bytes(&RUSSIAN.replace("путь", "права")));
-        let delete = desk.execute("delete_file", json!({"path": "notes.txt"})).await;
-        let asked = desk.until(&delete, "pending_approval").await;
+        let delete = setup.execute("delete_file", json!({"path": "notes.txt"})).await;
+        let asked = setup.until(&delete, "pending_approval").await;
         let shown = asked["preview"]["diff"].as_str().unwrap();
         assert!(shown.contains("-Проверьте права\n"), "{shown}");
-        desk.decide(&asked, "reject", json!({"reason": "no"})).await;
+        setup.decide(&asked, "reject", json!({"reason": "no"})).await;
     }
     std::fs::write(&file, cp1251(RUSSIAN)).unwrap();
     let call = json!({"path": "notes.txt", "content": "世界"});
-    let failed = desk.until(&desk.execute("write_file", call).await, "failed").await;
+    let failed = setup.until(&setup.execute("write_file", call).await, "failed").await;
     assert_eq!(failed["error"]["code"], "not_encodable");
     let detail = failed["error"]["detail"].as_str().unwrap();
     assert!(detail.contains("windows-1251 has no character '世' (U+4E16)"), "{detail}");
-    let pending = desk.user.get(&format!("{}/approvals", desk.project)).await.expect(200);
+    let pending = setup.user.get(&format!("{}/approvals", setup.project)).await.expect(200);
     assert_eq!(pending["approvals"], json!([]));
     assert_eq!(std::fs::read(&file).unwrap(), cp1251(RUSSIAN));
 }

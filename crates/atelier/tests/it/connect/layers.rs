@@ -323,9 +323,9 @@ async fn hosts_of_a_script_are_asked_about_and_its_connections_recorded() {
     });
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let _client = machine.connect(&desk, &server.url).await;
-    let talk = Conversation::of(&desk).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
     let shell = |script: &str, hosts: &[&str]| json!({"script": script, "network": hosts});
 
     let asked = talk.asked("shell", shell("true", &["b.example", "A.example"])).await;
@@ -333,14 +333,14 @@ async fn hosts_of_a_script_are_asked_about_and_its_connections_recorded() {
     assert_eq!(asked["class"]["destinations"], json!(["a.example", "b.example"]));
     assert_eq!(talk.approved(&asked, "class").await["connections"], json!([]));
     let call = talk.execute("shell", shell("echo again", &["a.example"])).await;
-    let done = desk.until(&call, "completed").await;
+    let done = setup.until(&call, "completed").await;
     assert!(done["approval"].is_null() && done["grant_id"].is_string(), "{done}");
     // The permission is for these hosts, in this conversation.
     let asked = talk.asked("shell", shell("true", &["a.example", "c.example"])).await;
-    desk.decide(&asked, "reject", json!({})).await;
-    let other = Conversation::of(&desk).await;
+    setup.decide(&asked, "reject", json!({})).await;
+    let other = Conversation::of(&setup).await;
     let asked = other.asked("shell", shell("true", &["a.example"])).await;
-    desk.decide(&asked, "reject", json!({})).await;
+    setup.decide(&asked, "reject", json!({})).await;
 
     let script = format!("curl -sS http://localhost:{port}/; curl -s http://x.example:{port}/");
     let asked = talk.asked("shell", shell(&script, &["localhost"])).await;

@@ -90,17 +90,17 @@ async fn files_can_be_managed_from_the_command_line() {
 /// versions, even if it fails, and so does what somebody changed in the folder before.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_works_in_the_folder_of_a_conversation() {
-    let desk = Desk::new(Sqlite, Disk).await;
+    let setup = ConversationSetup::new(Sqlite, Disk).await;
     for name in ["a.txt", "both.txt", "gone.txt"] {
-        desk.upload(name, "one").await;
+        setup.upload(name, "one").await;
     }
-    desk.cli(&["sync"]).unwrap();
-    std::fs::write(desk.folder().join("outside.txt"), "made outside a run").unwrap();
-    std::fs::write(desk.folder().join("both.txt"), "changed outside a run").unwrap();
-    desk.upload("both.txt", "uploaded").await;
+    setup.cli(&["sync"]).unwrap();
+    std::fs::write(setup.folder().join("outside.txt"), "made outside a run").unwrap();
+    std::fs::write(setup.folder().join("both.txt"), "changed outside a run").unwrap();
+    setup.upload("both.txt", "uploaded").await;
     let script = "cat a.txt both.txt; printf two > a.txt; mkdir new; printf made > new/b.txt; \
         rm gone.txt";
-    let said = desk.cli(&["run", "--", "sh", "-c", script]).unwrap();
+    let said = setup.cli(&["run", "--", "sh", "-c", script]).unwrap();
     let (printed, report) = said.split_at(said.find('{').unwrap());
     assert_eq!(printed, "oneuploaded");
     let report: Value = serde_json::from_str(report).unwrap();
@@ -115,17 +115,17 @@ async fn command_works_in_the_folder_of_a_conversation() {
         json!(["new/b.txt", 1, "ai_created"]),
         json!(["outside.txt", 1, "ai_created"]),
     ];
-    assert_eq!(desk.versions().await, files);
-    let get = |path: &str| desk.cli(&["get", path, "-o", "-"]).unwrap();
+    assert_eq!(setup.versions().await, files);
+    let get = |path: &str| setup.cli(&["get", path, "-o", "-"]).unwrap();
     assert_eq!(get("both.agent-copy.txt"), "changed outside a run");
 
-    let failed = desk.cli_output(&["run", "--", "sh", "-c", "printf three > a.txt; exit 3"]);
+    let failed = setup.cli_output(&["run", "--", "sh", "-c", "printf three > a.txt; exit 3"]);
     assert_eq!(failed.status.code(), Some(3), "{failed:?}");
     assert_eq!(
-        (get("a.txt").as_str(), &desk.versions().await[0]),
+        (get("a.txt").as_str(), &setup.versions().await[0]),
         ("three", &json!(["a.txt", 3, "ai_modified"]))
     );
-    let absent = desk.cli(&["run", "--", "no-such-program"]).unwrap_err();
+    let absent = setup.cli(&["run", "--", "no-such-program"]).unwrap_err();
     assert!(absent.contains("cannot run no-such-program"), "{absent}");
-    desk.cli(&["run", "--", "true"]).unwrap();
+    setup.cli(&["run", "--", "true"]).unwrap();
 }

@@ -242,22 +242,22 @@ async fn object_store_and_cache_hold_a_readable_copy(#[values(Disk, S3)] objects
 async fn content_of_archived_conversations_may_expire(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
-    let desk = Desk::new(backend, Disk).await;
-    let file = desk.upload("a.txt", "short-lived").await;
-    desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
-    let objects = desk.server.data().join("objects/workspaces");
-    let archived = objects.join(format!("archived/{}.blobs", desk.conversation()));
+    let setup = ConversationSetup::new(backend, Disk).await;
+    let file = setup.upload("a.txt", "short-lived").await;
+    setup.ann.patch(&setup.tenant_path(), json!({"status": "archived"})).await.expect(200);
+    let objects = setup.server.data().join("objects/workspaces");
+    let archived = objects.join(format!("archived/{}.blobs", setup.conversation()));
     eventually("the content has moved, and its copy is gone", async || {
-        let copy = objects.join(desk.conversation()).join("a.txt");
+        let copy = objects.join(setup.conversation()).join("a.txt");
         (archived.is_dir() && !copy.exists()).then_some(())
     })
     .await;
-    assert_eq!(desk.get(&file).await, b"short-lived");
+    assert_eq!(setup.get(&file).await, b"short-lived");
     for content in std::fs::read_dir(&archived).unwrap() {
         std::fs::remove_file(content.unwrap().path()).unwrap();
     }
-    assert_eq!(desk.ann.get(&desk.file(&file)).await.problem(), (410, "content_expired"));
-    assert_eq!(desk.info().await["file_count"], 1, "the file is still listed");
+    assert_eq!(setup.ann.get(&setup.file(&file)).await.problem(), (410, "content_expired"));
+    assert_eq!(setup.info().await["file_count"], 1, "the file is still listed");
 }
 
 /// FS-15 FS-16
