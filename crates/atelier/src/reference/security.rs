@@ -14,7 +14,8 @@ fn tests() -> BTreeSet<String> {
         for line in text.lines() {
             let code = line.trim_start();
             if code.starts_with("#[") {
-                is_test |= code.contains("test]") || code.contains("test(");
+                // `apply` makes a test of a template of rstest.
+                is_test |= ["test]", "test(", "#[apply("].iter().any(|mark| code.contains(mark));
             } else if let Some(found) = function.captures(line)
                 && std::mem::take(&mut is_test)
             {

@@ -27,8 +27,10 @@ fn cp1251(text: &str) -> Vec<u8> {
     text.chars().map(byte).collect()
 }
 
+type Encode = fn(&str) -> Vec<u8>;
+
 /// The two encodings with their names, and how to make a file of each.
-const ENCODINGS: [(&str, fn(&str) -> Vec<u8>); 2] = [("windows-1251", cp1251), ("utf-16le", utf16)];
+const ENCODINGS: [(&str, Encode); 2] = [("windows-1251", cp1251), ("utf-16le", utf16)];
 
 /// TL-01.5: `atelier tool`.
 #[rstest]

@@ -53,7 +53,10 @@ async fn owner_corrects_and_pins_memories(
     ann.post(&format!("{}/import", memory.context), file).await.expect(200);
     assert_eq!(ann.get(&one).await.expect(200)["pinned"], true);
 
-    for bad in [json!({}), json!({"text": " "}), json!({"text": "x", "other": 1})] {
+    // A change of nothing is no error.
+    let unchanged = ann.get(&one).await.expect(200);
+    assert_eq!(ann.patch(&one, json!({})).await.expect(200), unchanged);
+    for bad in [json!({"text": " "}), json!({"text": "x", "other": 1})] {
         assert!(ann.patch(&one, bad.clone()).await.status.is_client_error(), "{bad}");
     }
     let unknown = format!("{}/interactions/{}", memory.context, uuid::Uuid::now_v7());
