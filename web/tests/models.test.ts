@@ -80,15 +80,16 @@ for (const [device, size] of [
     await page.getByRole("link", { name: "Enter a key" }).click();
     await page.getByRole("heading", { name: "Models", level: 1 }).waitFor();
     await tab.assertAccessible("models without a key");
-    await page.getByRole("button", { name: "Enter a key: anthropic" }).click();
+    await page.getByRole("button", { name: "Enter a key: Anthropic" }).click();
     await page.getByLabel("Key", { exact: true }).fill("sk-wrong-0123456789");
     await page.getByRole("button", { name: "Test", exact: true }).first().click();
     await page.getByText("anthropic rejected its key: enter a valid one").waitFor();
     await page.getByLabel("Key", { exact: true }).fill(KEY);
+    await page.getByText("anthropic rejected its key").waitFor({ state: "hidden" });
     await page.getByRole("button", { name: "Test", exact: true }).first().click();
     await page.getByText(/It works: anthropic\/claude-sonnet-4-5 answered/).waitFor();
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("anthropic saved.").waitFor();
+    await page.getByText("Anthropic saved.").waitFor();
     await page.getByText("Your key", { exact: true }).waitFor();
     assert.match(await page.locator("strong.answer").innerText(), /anthropic\/claude-sonnet-4-5/);
     await tab.assertAccessible("models with a key");
@@ -121,8 +122,66 @@ test("the page of models in three languages, dark and light", async (t) => {
   ] as const) {
     const tab = await browser.open(ann, "#/models", { locale, scheme: "dark", size: PHONE });
     await tab.page.getByRole("heading", { name: title, level: 1 }).waitFor();
-    await tab.page.getByText("openrouter", { exact: true }).waitFor();
+    await tab.page.getByText("OpenRouter", { exact: true }).waitFor();
     await tab.assertAccessible(`models in ${locale}`);
     await tab.close();
   }
+});
+
+test("a key that fails its test is stored only by Save anyway", async (t) => {
+  const provider = await anthropic();
+  t.after(() => provider.server.close());
+  const server = await Server.start({ ATELIER_PROVIDERS__ANTHROPIC__BASE_URL: provider.url });
+  t.after(() => server.stop());
+  const tab = await browser.open(server.user("ann"), "#/models", { size: PHONE, scheme: "dark" });
+  const { page } = tab;
+  await page.getByRole("button", { name: "Enter a key: Anthropic" }).click();
+  const key = page.getByLabel("Key", { exact: true });
+  const anyway = page.getByRole("button", { name: "Save anyway" });
+  await key.fill("sk-wrong-0123456789");
+  await key.press("Enter");
+  await page.getByText("anthropic rejected its key: enter a valid one").waitFor();
+  await page.getByText("Not saved, because the test failed.").waitFor();
+  assert.equal(await page.getByText("Your key", { exact: true }).count(), 0);
+  await tab.assertAccessible("a key that failed its test");
+
+  // Another key is tested anew, also by Enter, and stored when it works.
+  await key.fill(KEY);
+  await anyway.waitFor({ state: "hidden" });
+  await key.press("Enter");
+  await page.getByText("Anthropic saved.").waitFor();
+  await page.getByText("Your key", { exact: true }).waitFor();
+
+  await page.getByRole("button", { name: "Enter a key: Anthropic" }).click();
+  await key.fill("sk-wrong-9876543210");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await anyway.click();
+  await page.getByText("…3210").waitFor();
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), PHONE.width);
+  await tab.close();
+});
+
+test("the default model is chosen from the models that can answer, or by its name", async (t) => {
+  const provider = await anthropic();
+  t.after(() => provider.server.close());
+  const server = await Server.start({
+    ATELIER_PROVIDERS__ANTHROPIC__BASE_URL: provider.url,
+    ANTHROPIC_API_KEY: KEY,
+  });
+  t.after(() => server.stop());
+  const tab = await browser.open(server.user("ann"), "#/models");
+  const { page } = tab;
+  for (const name of ["OpenAI", "Anthropic", "OpenRouter", "Ollama"])
+    await page.getByRole("heading", { name, exact: true }).waitFor();
+  const choice = page.getByLabel("Another default model");
+  assert.equal(await choice.locator("option:checked").innerText(), "Choose a model…");
+  await choice.selectOption("anthropic/claude-new");
+  await page.getByRole("button", { name: "Use as default" }).click();
+  await page.locator("strong.answer", { hasText: "anthropic/claude-new" }).waitFor();
+  await choice.selectOption({ label: "Another name…" });
+  await page.getByLabel("Name of the model").fill("anthropic/claude-sonnet-4-5");
+  await tab.assertAccessible("another name of a model");
+  await page.getByRole("button", { name: "Use as default" }).click();
+  await page.locator("strong.answer", { hasText: "anthropic/claude-sonnet-4-5" }).waitFor();
+  await tab.close();
 });

@@ -35,6 +35,12 @@ class Models {
     ];
   }
 
+  /** The providers whose models can answer: those with a key, or that need none. */
+  get usable(): api.ModelProvider[] {
+    const providers = this.overview?.providers ?? [];
+    return providers.filter(({ key }) => !["missing", "unusable"].includes(key));
+  }
+
   /** The model that answers for a name, if it is another one. */
   answeredBy(name: string): string | null {
     const alias = this.overview?.aliases.find((alias) => alias.name === name);
