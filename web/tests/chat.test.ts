@@ -140,6 +140,75 @@ test("the stop button cancels the running task", async (t) => {
   await tab.close();
 });
 
+/** How often the page says something. */
+const said = async (page: Page, words: RegExp) =>
+  (await page.locator("main").innerText()).match(new RegExp(words, "gi"))?.length ?? 0;
+
+test("a cancelled plan and a failed task say so once, without code names", async (t) => {
+  const { ann, shop } = await setUp(t, "ida", { "a.txt": "a\n" });
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);
+  const { page } = tab;
+  await send(page, "read a.txt and then write b.txt: b");
+  await page.getByRole("button", { name: "Approve" }).waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByText("The plan was cancelled.").waitFor();
+  await page.getByRole("button", { name: "Resume" }).first().waitFor();
+  await page.reload();
+  await page.getByText("The plan was cancelled.").waitFor();
+  assert.equal(await said(page, /plan was cancelled/), 1);
+  await tab.assertAccessible("a cancelled plan");
+  await tab.close();
+
+  // No machine listens at this address, so every agent and the planner fail with the same error.
+  const server = await Server.start({
+    OPENAI_API_KEY: "sk-scripted",
+    ATELIER_PROVIDERS__OPENAI__BASE_URL: "http://127.0.0.1:9/v1",
+    ATELIER_MEMORY__EMBEDDER__KIND: "builtin",
+  });
+  t.after(() => server.stop());
+  const bob = server.user("bob");
+  const project = await bob.project("report", { workspace: "conversation" });
+  for (const agent of ["agent_writer", "Auto (plan and delegate)"]) {
+    const failing = await browser.open(bob, `#/projects/${project.id}/chat/new`);
+    await send(failing.page, "write a report", agent);
+    await failing.page
+      .getByText(/cannot be reached/)
+      .first()
+      .waitFor();
+    await failing.page.getByRole("button", { name: "Stop" }).waitFor({ state: "hidden" });
+    await failing.page.reload();
+    await failing.page
+      .getByText(/cannot be reached/)
+      .first()
+      .waitFor();
+    assert.equal(await said(failing.page, /cannot be reached/), 1, agent);
+    assert.equal(await said(failing.page, /model_unreachable/), 0);
+    await failing.close();
+  }
+});
+
+test("an answer is below its own question, also if another question came before it", async (t) => {
+  const { ann, shop } = await setUp(t, "jan", { "a.txt": "apples\n", "b.txt": "bananas\n" });
+  const conversation = await shop.conversation("two questions");
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/${conversation.id}`);
+  const { page } = tab;
+  await send(page, "write c.txt: cherries", "agent_writer");
+  await page.getByRole("button", { name: "Approve" }).waitFor();
+  await send(page, "read b.txt", "agent_coder");
+  await page.getByRole("article", { name: "agent_coder" }).getByText("bananas").waitFor();
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByRole("article", { name: "agent_writer" }).waitFor();
+  const names = () =>
+    page
+      .getByRole("article")
+      .evaluateAll((all) => all.map((article) => article.getAttribute("aria-label")));
+  assert.deepEqual(await names(), ["You", "agent_writer", "You", "agent_coder"]);
+  await page.reload();
+  await page.getByRole("article").nth(3).waitFor();
+  assert.deepEqual(await names(), ["You", "agent_writer", "You", "agent_coder"]);
+  await tab.close();
+});
+
 test("without a machine the chat shows the commands to connect one, and continues once it is connected", async (t) => {
   const ann = server.user("finn");
   const shop = await ann.project("it's a shop");
@@ -150,6 +219,7 @@ test("without a machine the chat shows the commands to connect one, and continue
   const hint = page.getByRole("status").filter({ hasText: "No machine connected" });
   await hint.waitFor();
   await page.locator(".call").getByText("Waiting for a machine").waitFor();
+  await page.locator(".task .wait", { hasText: "Waiting for a machine" }).waitFor();
   const commands = await page.getByLabel("Commands that connect a folder").innerText();
   assert.equal(
     commands,

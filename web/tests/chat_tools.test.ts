@@ -228,6 +228,8 @@ test("a running command shows how long it has been running", async (t) => {
   const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);
   const { page } = tab;
   await send(page, "run python3 wait.py", "agent_coder");
+  const task = page.locator("section.task");
+  await task.getByText("Waiting for your approval").first().waitFor();
   await page.getByRole("button", { name: "Approve" }).click();
   const call = page.locator(".call", { hasText: "wait.py" });
   await call.getByText("Running", { exact: true }).waitFor();
@@ -235,6 +237,11 @@ test("a running command shows how long it has been running", async (t) => {
     .getByRole("timer")
     .filter({ hasText: /^(?!0:00)\d+:\d\d$/ })
     .waitFor();
+  // A closed task says what it waits for, and for how long.
+  await task.getByRole("button", { name: /agent_coder/ }).click();
+  await task.locator(".wait", { hasText: /Running a command \d+:\d\d/ }).waitFor();
+  assert.equal(await page.getByText("Waiting for", { exact: false }).count(), 0);
+  await tab.assertAccessible("a running command of a closed task");
   await page.getByRole("button", { name: "Stop" }).click();
   await call.getByRole("timer").waitFor({ state: "hidden" });
   await tab.close();

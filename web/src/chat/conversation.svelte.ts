@@ -29,11 +29,20 @@ export class OpenConversation {
     delayMs: 80,
   });
 
-  readonly inOrder = $derived(
-    [...this.messages.values()].sort(
+  /** The messages by time, but every answer after its question and before the next question. */
+  readonly inOrder = $derived.by(() => {
+    const answers = new Map<string, api.Message[]>();
+    const first: api.Message[] = [];
+    const byTime = [...this.messages.values()].sort(
       (a, b) => a.created_at.localeCompare(b.created_at) || a.id.localeCompare(b.id),
-    ),
-  );
+    );
+    for (const message of byTime.filter((message) => !this.#repeatsError(message))) {
+      const question = this.#questionOf(message);
+      if (!question) first.push(message);
+      else answers.set(question, [...(answers.get(question) ?? []), message]);
+    }
+    return first.flatMap((message) => [message, ...(answers.get(message.id) ?? [])]);
+  });
   readonly active = $derived([...this.tasks.values()].filter(isActive));
 
   constructor(project: string, session: string) {
@@ -149,6 +158,21 @@ export class OpenConversation {
   #dropRepeatedText({ task_id, content }: api.Message): void {
     const streamed = task_id ? this.streamedText.get(task_id) : undefined;
     if (task_id && streamed && content.includes(streamed.trim())) this.streamedText.delete(task_id);
+  }
+
+  /** The message that an agent's message answers. */
+  #questionOf({ id, task_id, plan_id }: api.Message): string | null {
+    const work = this.tasks.get(task_id ?? "") ?? this.plans.get(plan_id ?? "");
+    const question = work?.message_id;
+    return question && question !== id && this.messages.has(question) ? question : null;
+  }
+
+  /** Whether a message only says why work ended, which is said where the work is shown. */
+  #repeatsError(message: api.Message): boolean {
+    if (message.role === "user" || !this.#questionOf(message)) return false;
+    const { task_id, plan_id } = message;
+    const work = this.tasks.get(task_id ?? "") ?? this.plans.get(plan_id ?? "");
+    return !!work?.error && (work.status === "failed" || work.status === "cancelled");
   }
 
   #putTask(task: api.Task, at: string): void {

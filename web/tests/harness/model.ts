@@ -20,7 +20,13 @@ export class ScriptedModel {
   /** Answers the requests of an agent one after another with these replies. */
   static async start(replies: Reply[]): Promise<ScriptedModel> {
     const left = [...replies];
-    const server = createServer((_, response) => {
+    const server = createServer((request, response) => {
+      // The list of models, which the console asks for, is not an answer of the script.
+      if (request.method === "GET") {
+        response.writeHead(200, { "content-type": "application/json" });
+        response.end('{"data": []}');
+        return;
+      }
       const reply = left.shift();
       response.writeHead(reply ? 200 : 400, { "content-type": "text/event-stream" });
       if (!reply) response.end("the script has ended");
