@@ -58,14 +58,26 @@ function parseProject(project: string, rest: string[]): Route {
 }
 
 let current = $state.raw<Route>(parse(location.hash));
-addEventListener("hashchange", () => (current = parse(location.hash)));
+/** The address that the console itself goes to, without a link or a button of the browser. */
+let destination: string | null = null;
+let leftByUser = false;
+addEventListener("hashchange", () => {
+  leftByUser = location.hash !== destination;
+  destination = null;
+  current = parse(location.hash);
+});
 
 export const router = {
   get route(): Route {
     return current;
   },
   go(href: string): void {
+    destination = href;
     location.hash = href;
+  },
+  /** Whether the user has opened the present page, by a link or a button of the browser. */
+  get wasLeftByUser(): boolean {
+    return leftByUser;
   },
   /** Returns a function that tells whether the user is still on this page. After a slow request, check it before navigating. */
   trackPage(): () => boolean {

@@ -383,3 +383,32 @@ test("the decision history is loaded page by page, also on a phone", async () =>
   assert.equal((await phone.tappable(".what button"))[0]?.hit, true);
   await phone.close();
 });
+
+test("a write that changes nothing is shown as such, without a diff", async (t) => {
+  const { ann, shop, requestCall } = await setUp(t, "noa");
+  const call = await requestCall("write_file", { path: "notes.md", content: "# Other\n" });
+  for (const [size, scheme] of [
+    [undefined, "light"],
+    [PHONE, "dark"],
+  ] as const) {
+    const tab = await browser.open(ann, "#/projects", { ...(size ? { size } : {}), scheme });
+    const { page } = tab;
+    // What an executor says about a file that has the content already.
+    await page.route("**/my/approvals*", async (route: Route) => {
+      const response = await route.fetch();
+      const body = (await response.json()) as { approvals: { preview: { diff: string } }[] };
+      for (const { preview } of body.approvals)
+        preview.diff = "No change: notes.md has this content already.\n";
+      await route.fulfill({ response, json: body });
+    });
+    await page.reload();
+    await tab.goto(`#/approvals/${call.tool_id}`);
+    await page.getByText("This changes nothing: notes.md already has").waitFor();
+    assert.equal(await page.locator("section.diff").count(), 0);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(width <= 0, `the page is ${width} pixels too wide`);
+    await tab.assertAccessible("a write that changes nothing");
+    await tab.close();
+  }
+  await shop.cancel(call);
+});

@@ -77,3 +77,25 @@ test("a landing is rejected and the changes are discarded on a phone", async (t)
   assert.equal(folder.read("notes.md"), "# Notes\n");
   await tab.close();
 });
+
+test("without changes of scripts, the page says where approved writes are", async (t) => {
+  const ann = server.user("cai");
+  const shop = await ann.project("shop");
+  const folder = await ConnectedFolder.connect(shop, {});
+  t.after(() => folder.disconnect());
+  const conversation = await shop.conversation("a write");
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/${conversation.id}`);
+  const { page } = tab;
+  const write = { path: "new.txt", content: "new" };
+  const call = await shop.call("write_file", write, { session_id: conversation.id });
+  await tab.goto(`#/approvals/${call.tool_id}`);
+  await page.getByRole("button", { name: "Approve" }).click();
+  await shop.waitForStatus(call, "completed");
+  await tab.goto(`#/projects/${shop.id}/changes/${conversation.id}`);
+  await page.getByText("Files that agents write with your approval are in the folder").waitFor();
+  await tab.assertAccessible("no changes");
+  await page.getByRole("link", { name: "See them in Decisions" }).click();
+  await page.getByRole("heading", { name: "History" }).waitFor();
+  await page.getByText("new.txt").first().waitFor();
+  await tab.close();
+});

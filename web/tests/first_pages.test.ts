@@ -21,6 +21,12 @@ test("a newcomer is led from nothing to the first answer", async (t) => {
   await page.getByRole("link", { name: "Atelier: Home" }).click();
   await current.getByText("Connect a folder").waitFor();
   const commands = await page.getByLabel("Commands that connect a folder").innerText();
+  await current.getByText("Or run “atelier” alone in that folder").waitFor();
+  // Whoever wants to can begin before a machine is connected.
+  await page.getByRole("link", { name: "Write to the agents" }).click();
+  await page.getByText("What should the agents do?").waitFor();
+  await page.goBack();
+  await tab.assertAccessible("the second step of a newcomer");
   const folder = await ConnectedFolder.connectByCommands(ann, commands, { "a.txt": "apples\n" });
   t.after(() => folder.disconnect());
   await current.getByText("Write to the agents").waitFor();
@@ -36,6 +42,8 @@ test("a newcomer is led from nothing to the first answer", async (t) => {
     /Tasks\s+[1-9]/.test(await page.locator("main dl").innerText()),
   );
   assert.equal(await page.getByRole("heading", { name: "Get started" }).count(), 0);
+  await page.getByRole("link", { name: "New conversation" }).click();
+  await page.getByText("What should the agents do?").waitFor();
   await tab.close();
 });
 
@@ -53,7 +61,7 @@ test("the first page shows what waits and what runs, as it happens", async (t) =
   const conversation = await shop.conversation("a change");
   await shop.send(conversation.id, { content: "write b.txt: b", target_agent: "agent_writer" });
   await waits.getByRole("link", { name: /Write file.*b\.txt/ }).waitFor();
-  await runs.getByRole("link", { name: /agent_writer/ }).waitFor();
+  await runs.getByRole("link", { name: /agent_writer.*Waiting for your approval/ }).waitFor();
   await tab.assertAccessible("the first page at work");
   const phone = await browser.open(bob, "", { size: PHONE, scheme: "dark", locale: "ru-RU" });
   await phone.page.getByText("b.txt").first().waitFor();

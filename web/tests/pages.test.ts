@@ -22,12 +22,14 @@ const pages = () => [
   `#/projects/${shop.id}/settings`,
   `#/projects/${shop.id}/agents/new`,
   `#/projects/${shop.id}/chat`,
+  `#/projects/${shop.id}/changes`,
   `#/projects/${shop.id}/files`,
   `#/projects/${shop.id}/memory`,
   `#/projects/${shop.id}/decisions`,
   `#/projects/${shop.id}/server`,
   "#/activity",
   "#/account",
+  "#/models",
   "#/overview",
   "#/nowhere",
 ];
@@ -87,6 +89,14 @@ for (const [locale, width] of [
       links.filter(({ hit }) => !hit),
       [],
     );
+    // Each has its name, and the names are beside each other.
+    const names = await tab.page
+      .locator("header nav > a > span:not(.badge)")
+      .evaluateAll((spans) =>
+        spans.map((span) => span.getBoundingClientRect()).filter(({ width }) => width > 0),
+      );
+    assert.equal(names.length, 4);
+    assert.ok(names.every(({ width, top }) => width > 20 && top === names[0]?.top));
     await shop.cancel(call);
     await tab.close();
   });

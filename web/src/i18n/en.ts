@@ -180,9 +180,9 @@ export const en = {
   "agent.capabilities": "Capabilities",
   "agent.tools": "Tools",
   "agent.list.help": "One per line",
-  "agent.tools.help": "One per line. Leave empty to allow all tools. Available: {names}.",
-  "agent.tools.bad":
-    "“{name}” is not a valid tool name. Use at most 64 letters, digits, “_”, “.” and “-”.",
+  "agent.tools.help": "Choose none to allow all tools.",
+  "agent.tools.chosen": { one: "{n} tool chosen", other: "{n} tools chosen" },
+  "agent.tools.all": "Allow all",
   "agent.prompt": "System prompt",
   "agent.model": "Model",
   "agent.temperature": "Temperature",
@@ -426,6 +426,7 @@ export const en = {
   "call.expired": "Expired",
   "call.cancelled": "Cancelled",
   "call.params": "Parameters",
+  "call.unchanged": "This changes nothing: {path} already has exactly this content.",
   "call.reason": "Reason for rejection: {reason}",
   "call.digest": "Digest:",
   "result.stdout": "Output",
@@ -587,6 +588,9 @@ export const en = {
   "changes.none": "No changes",
   "changes.none.next":
     "Scripts that agents run in the shell change a layer, not the folder. What they change there appears here, until you land or discard it.",
+  "changes.none.files":
+    "Files that agents write with your approval are in the folder at once, so they are not listed here.",
+  "changes.none.decisions": "See them in Decisions",
   "changes.tree": "Changed files",
   "changes.select": "Select a file to see its changes",
   "changes.all": "Select all files",
@@ -756,6 +760,7 @@ export const en = {
   "chat.attached": "Attached files",
   "chat.detach": "Remove {name}",
   "chat.search": "Search conversations",
+  "chat.search.short": "Search",
   "chat.search.none": "No conversation matches “{text}”.",
   "chat.rename": "Rename “{title}”",
   "chat.rename.title": "Rename conversation",
@@ -808,6 +813,8 @@ export const en = {
   "home.next": "Get started",
   "home.step.project": "Create a project",
   "home.step.machine": "Connect a folder",
+  "home.step.machine.terminal":
+    "Or run “{command}” alone in that folder: it connects the folder, and you talk with the agents in the terminal.",
   "home.step.message": "Write to the agents",
   "home.step.message.how":
     "Say what you want done, for example “read README.md”. Risky steps need your approval first.",

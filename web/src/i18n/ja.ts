@@ -182,10 +182,9 @@ export const ja: Messages = {
   "agent.capabilities": "能力",
   "agent.tools": "ツール",
   "agent.list.help": "1 行に 1 つ",
-  "agent.tools.help":
-    "1 行に 1 つ入力します。空欄にするとすべてのツールを使えます。使用できるツール: {names}。",
-  "agent.tools.bad":
-    "「{name}」はツール名として使えません。英数字と「_」「.」「-」を 64 文字以内で使ってください。",
+  "agent.tools.help": "すべてのツールを許可するには、何も選択しません。",
+  "agent.tools.chosen": { other: "{n} 個のツールを選択中" },
+  "agent.tools.all": "すべて許可",
   "agent.prompt": "システムプロンプト",
   "agent.model": "モデル",
   "agent.temperature": "温度",
@@ -430,6 +429,7 @@ export const ja: Messages = {
   "call.expired": "期限切れ",
   "call.cancelled": "キャンセル済み",
   "call.params": "パラメーター",
+  "call.unchanged": "何も変わりません。{path} はすでにこの内容です。",
   "call.reason": "拒否の理由: {reason}",
   "call.digest": "ダイジェスト:",
   "result.stdout": "出力",
@@ -592,6 +592,9 @@ export const ja: Messages = {
   "changes.none": "変更はありません",
   "changes.none.next":
     "エージェントがシェルで実行するスクリプトは、フォルダーではなくレイヤーを変更します。反映するか破棄するまで、その変更がここに表示されます。",
+  "changes.none.files":
+    "承認を受けてエージェントが書いたファイルはすぐにフォルダーに入るため、ここには表示されません。",
+  "changes.none.decisions": "「決定」で確認する",
   "changes.tree": "変更されたファイル",
   "changes.select": "ファイルを選択すると変更が表示されます",
   "changes.all": "すべてのファイルを選択",
@@ -755,6 +758,7 @@ export const ja: Messages = {
   "chat.attached": "添付ファイル",
   "chat.detach": "{name} を外す",
   "chat.search": "会話を検索",
+  "chat.search.short": "検索",
   "chat.search.none": "「{text}」に一致する会話はありません。",
   "chat.rename": "「{title}」の名前を変更",
   "chat.rename.title": "会話の名前を変更",
@@ -807,6 +811,8 @@ export const ja: Messages = {
   "home.next": "はじめに",
   "home.step.project": "プロジェクトを作成する",
   "home.step.machine": "フォルダーを接続する",
+  "home.step.machine.terminal":
+    "または、そのフォルダーで「{command}」だけを実行します。フォルダーが接続され、ターミナルでエージェントと話せます。",
   "home.step.message": "エージェントに書く",
   "home.step.message.how":
     "してほしいことを書きます (例:「read README.md」)。リスクのある操作は、先に承認が必要です。",

@@ -190,10 +190,14 @@ export const ru: Messages = {
   "agent.capabilities": "Навыки",
   "agent.tools": "Инструменты",
   "agent.list.help": "По одному в строке",
-  "agent.tools.help":
-    "По одному в строке. Пустой список разрешает все инструменты. Доступны: {names}.",
-  "agent.tools.bad":
-    "«{name}» — недопустимое имя инструмента. Используйте не более 64 знаков: латинские буквы, цифры, «_», «.» и «-».",
+  "agent.tools.help": "Не выбирайте ничего, чтобы разрешить все инструменты.",
+  "agent.tools.chosen": {
+    one: "Выбран {n} инструмент",
+    few: "Выбрано {n} инструмента",
+    many: "Выбрано {n} инструментов",
+    other: "Выбрано {n} инструмента",
+  },
+  "agent.tools.all": "Разрешить все",
   "agent.prompt": "Системный промпт",
   "agent.model": "Модель",
   "agent.temperature": "Температура",
@@ -468,6 +472,7 @@ export const ru: Messages = {
   "call.expired": "Срок истёк",
   "call.cancelled": "Отменено",
   "call.params": "Параметры",
+  "call.unchanged": "Это ничего не изменит: в {path} уже точно такое содержимое.",
   "call.reason": "Причина отказа: {reason}",
   "call.digest": "Дайджест:",
   "result.stdout": "Вывод",
@@ -629,6 +634,9 @@ export const ru: Messages = {
   "changes.none": "Изменений нет",
   "changes.none.next":
     "Скрипты, которые агенты запускают в оболочке, меняют слой, а не папку. Их изменения появляются здесь, пока вы не примените или не отбросите их.",
+  "changes.none.files":
+    "Файлы, которые агенты записали с вашего одобрения, сразу попадают в папку, поэтому здесь их нет.",
+  "changes.none.decisions": "Посмотреть их в решениях",
   "changes.tree": "Изменённые файлы",
   "changes.select": "Выберите файл, чтобы увидеть изменения",
   "changes.all": "Выбрать все файлы",
@@ -827,6 +835,7 @@ export const ru: Messages = {
   "chat.attached": "Прикреплённые файлы",
   "chat.detach": "Убрать {name}",
   "chat.search": "Поиск бесед",
+  "chat.search.short": "Поиск",
   "chat.search.none": "Нет бесед с «{text}».",
   "chat.rename": "Переименовать «{title}»",
   "chat.rename.title": "Переименовать беседу",
@@ -884,6 +893,8 @@ export const ru: Messages = {
   "home.next": "Первые шаги",
   "home.step.project": "Создайте проект",
   "home.step.machine": "Подключите папку",
+  "home.step.machine.terminal":
+    "Или запустите в этой папке просто «{command}»: папка подключится, и вы сможете говорить с агентами в терминале.",
   "home.step.message": "Напишите агентам",
   "home.step.message.how":
     "Скажите, что сделать, например «read README.md». Рискованные шаги сначала требуют вашего одобрения.",

@@ -1,7 +1,15 @@
+import { router } from "../router.svelte";
+
 interface Notice {
   id: number;
   text: string;
 }
+
+// A page that the user leaves takes its notices with it. Pages that open another one by themselves, such as after
+// creating something, keep them.
+addEventListener("hashchange", () => {
+  if (router.wasLeftByUser) shown = [];
+});
 
 const SHOWN_FOR = 5_000;
 let next = 0;
