@@ -82,7 +82,8 @@ function apply(event: LiveEvent): void {
   if (data.type === "TASK_PROGRESS") void openLayer(data.session_id)?.load();
   if (data.type === "TASK_COMPLETED" || data.type === "TASK_FAILED")
     void openLayer(data.task.session_id)?.load();
-  if (/^TASK_(QUEUED|STARTED|COMPLETED|FAILED|CANCELLED)$/.test(data.type))
+  // A task waits for its calls, which is a status of its own.
+  if (data.type.startsWith("TASK_") || data.type === "TOOL_CALL_UPDATED")
     recentTasks.refresh(project_id);
   switch (data.type) {
     case "PROJECT_CREATED":
