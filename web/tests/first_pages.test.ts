@@ -50,7 +50,10 @@ test("a newcomer is led from nothing to the first answer", async (t) => {
 test("the first page shows what waits and what runs, as it happens", async (t) => {
   const bob = server.user("bob");
   const shop = await bob.project("shop");
-  const folder = await ConnectedFolder.connect(shop, { "a.txt": "a\n" });
+  const folder = await ConnectedFolder.connect(shop, {
+    "a.txt": "a\n",
+    "wait.py": "import time\ntime.sleep(600)\n",
+  });
   t.after(() => folder.disconnect());
   const tab = await browser.open(bob);
   const { page } = tab;
@@ -74,6 +77,18 @@ test("the first page shows what waits and what runs, as it happens", async (t) =
   await waits.getByText("Nothing is waiting for you").waitFor();
   await runs.getByText("Nothing is running").waitFor();
   assert.equal(folder.read("b.txt").trim(), "b");
+
+  // A command that runs is not waiting for anybody.
+  const { task_id } = await shop.send(conversation.id, {
+    content: "run python3 wait.py",
+    target_agent: "agent_coder",
+  });
+  await waits.getByRole("link", { name: /wait\.py/ }).click();
+  await page.getByRole("button", { name: "Approve" }).click();
+  await tab.goto("#/");
+  await runs.locator("a", { hasText: /agent_coder[^]*Running a command \d+:\d\d/ }).waitFor();
+  await bob.request("POST", `${shop.path}/tasks/${task_id}/cancel`);
+  await runs.getByText("Nothing is running").waitFor();
   await tab.close();
 });
 
