@@ -37,7 +37,9 @@ pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures, folder};
 pub(crate) use git_queries::{GitAnswer, SETTINGS};
 pub use isolation::detect_isolation;
-pub(crate) use known::{FolderLook, FolderStamp, History, KnownRepository, SecretRules};
+pub(crate) use known::{
+    FolderLook, FolderStamp, History, KnownRepository, KnownStore, Seal, SecretRules,
+};
 pub(crate) use output::{Kept, texts};
 pub use runner::{Runner, RunnerOptions};
 pub(crate) use script::{

@@ -17,7 +17,8 @@ use atelier_core::policy::Policy;
 use rustix::fs::{AtFlags, OFlags};
 
 use crate::beneath;
-use crate::walk::Names;
+use crate::process::FolderStamp;
+use crate::walk::{Kind, Names};
 use crate::workspace::Workspace;
 
 pub(crate) const GIT_DIR: &str = ".git";
@@ -86,6 +87,26 @@ impl Workspace {
             text.trim_end().len() >= 40 && text.trim_end().bytes().all(|b| b.is_ascii_hexdigit())
         };
         read.is_ok() && (text.starts_with("ref: refs/") || is_id())
+    }
+
+    /// The stamps of the folders that a repository keeps objects in: a new object changes one of
+    /// them. `None` if the objects are elsewhere.
+    pub(crate) fn store_stamps(&self, git_dir: &Path) -> Option<Vec<FolderStamp>> {
+        let objects = git_dir.join("objects");
+        let mut names = Names::open(self.handle(), &objects).ok()?;
+        let mut folders = Vec::new();
+        let listed = names.each(|name, kind| {
+            folders.extend((kind == Kind::Directory).then(|| objects.join(name)));
+            Ok(())
+        });
+        listed.ok()?;
+        folders.sort_unstable();
+        folders.push(objects);
+        let stamp = |path: &PathBuf| {
+            let fd = beneath::open(self.handle(), path, beneath::DIRECTORY).ok()?;
+            Some(FolderStamp::of(&rustix::fs::fstat(&fd).ok()?))
+        };
+        folders.iter().map(stamp).collect()
     }
 
     /// A number that changes when one of these entries changes, or anything below those that are

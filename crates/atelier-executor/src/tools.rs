@@ -10,10 +10,12 @@ mod judge;
 mod kind;
 mod layered;
 mod new_repositories;
+mod other_names;
 mod patches;
 mod path_restrictions;
 mod planted;
 mod repository;
+mod seal;
 
 use atelier_core::FailureCode;
 use atelier_core::gate::ToolOutcome;

@@ -57,6 +57,32 @@ pub(crate) struct History {
     pub(crate) protected: ProtectedPaths,
 }
 
+/// What of the objects of repositories must be hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seal {
+    /// These files, which hold one object each.
+    Files(Vec<PathBuf>),
+    /// Everything that only git reads.
+    Everything,
+}
+
+/// What is known of the objects in one folder of a repository.
+#[derive(Debug)]
+pub(crate) struct KnownStore {
+    pub(crate) git_dir: PathBuf,
+    pub(crate) rules: SecretRules,
+    /// What the references, the index and the folders of objects were like; `None` if they had
+    /// only just changed.
+    pub(crate) state: Option<(u64, Vec<FolderStamp>)>,
+    /// The fingerprint of what cuts a history off or borrows from another.
+    pub(crate) borders: Option<u64>,
+    /// The commits that references led to.
+    pub(crate) tips: Vec<String>,
+    /// The objects that have a name which is not protected.
+    pub(crate) seen: HashSet<u128>,
+    pub(crate) seal: Seal,
+}
+
 /// What was found in one folder that scripts are not to see. Names are those in the folder.
 #[derive(Debug, Default)]
 pub(crate) struct FolderLook {
@@ -64,6 +90,8 @@ pub(crate) struct FolderLook {
     /// Whether the folder itself is a repository without a `.git`.
     pub(crate) is_bare: bool,
     pub(crate) hidden: Vec<OsString>,
+    /// Links whose own names are protected, so that what they lead to is hidden.
+    pub(crate) links: Vec<OsString>,
     /// Repositories, and whether they are folders.
     pub(crate) repositories: Vec<(OsString, bool)>,
     /// Folders to look into.
@@ -145,5 +173,23 @@ impl Runner {
             known.remove(0);
         }
         known.push(repository);
+    }
+
+    pub(crate) fn known_store(
+        &self,
+        git_dir: &Path,
+        rules: &SecretRules,
+    ) -> Option<Arc<KnownStore>> {
+        let known = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|known| known.git_dir == git_dir && known.rules.same(rules)).cloned()
+    }
+
+    pub(crate) fn remember_store(&self, store: Arc<KnownStore>) {
+        let mut known = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|known| known.git_dir != store.git_dir);
+        if known.len() >= REMEMBERED {
+            known.remove(0);
+        }
+        known.push(store);
     }
 }

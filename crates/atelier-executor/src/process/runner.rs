@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
-use super::{CommandSpec, Isolation, KnownRepository, Outcome, Toolchains, detect_isolation};
+use super::{
+    CommandSpec, Isolation, KnownRepository, KnownStore, Outcome, Toolchains, detect_isolation,
+};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -46,6 +48,7 @@ pub struct Runner {
     /// Settings that run programs, by repository, with the fingerprint of its configuration.
     pub(super) settings: Mutex<HashMap<PathBuf, (u64, Vec<String>)>>,
     pub(super) histories: Mutex<Vec<KnownRepository>>,
+    pub(super) stores: Mutex<Vec<Arc<KnownStore>>>,
     pub(super) folders: Mutex<Option<super::known::KnownFolders>>,
 }
 
@@ -72,6 +75,7 @@ impl Runner {
             empty_file: empty_file(&state.join("nothing"))?,
             settings: Mutex::default(),
             histories: Mutex::default(),
+            stores: Mutex::default(),
             folders: Mutex::default(),
             path,
             #[cfg(target_os = "linux")]

@@ -9,21 +9,16 @@ use atelier_core::policy::call;
 use atelier_core::policy::git::compares_files;
 
 use super::Tools;
-use super::repository::Repository;
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::ignored::{IGNORE_FILE, Ignored};
-use crate::process::{FolderLook, FolderStamp, Runner, SecretRules, configures};
+use crate::process::{FolderLook, FolderStamp, Runner, Seal, SecretRules, configures};
 use crate::repositories::{GIT_DIR, repository_listed, seals};
 use crate::walk::{Kind, Names};
-use crate::workspace::to_workspace_path;
 
 /// Each path is a separate mount. A workspace with more secret files or repositories than this is
 /// refused.
 const MAX_RESTRICTED: usize = 4096;
-
-/// More repositories than this are not asked what they hold.
-const MAX_ASKED: usize = 16;
 
 /// Paths below the root. Each is as high in the tree as possible.
 #[derive(Debug, Default)]
@@ -85,11 +80,9 @@ impl Tools<'_> {
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
         }
-        let sealed = !git && (looks || self.keeps_protected(&repositories));
-        if sealed && !looks {
-            for repository in repositories.iter().filter(|repository| repository.is_dir) {
-                hidden.extend(self.sealed_in(&repository.path)?);
-            }
+        let mut sealed = !git && looks;
+        if !git && !looks {
+            sealed = self.hide_objects(&repositories, &mut hidden)?;
         }
         let (mut in_place, mut known) = (Vec::new(), BTreeSet::new());
         // The workspace itself is never covered by a mount, because commands work in it.
@@ -134,41 +127,31 @@ impl Tools<'_> {
                 })?
             }
         };
-        let sealed = !repositories.is_empty() && self.keeps_protected(&repositories);
-        for repository in repositories.iter().filter(|repository| sealed && repository.is_dir) {
-            hidden.extend(self.sealed_in(&repository.path)?);
-        }
+        let sealed = self.hide_objects(&repositories, &mut hidden)?;
         Ok((hidden, sealed))
     }
 
-    /// Whether a repository holds files that nobody may see unasked, or it cannot be found out.
-    fn keeps_protected(&self, repositories: &[FoundRepository]) -> bool {
-        let Some(runner) = self.runner else { return true };
-        repositories.len() > MAX_ASKED
-            || repositories.iter().any(|repository| {
-                let place = repository.path.parent().unwrap_or(Path::new(""));
-                let Ok(cwd) = to_workspace_path(place, "") else { return true };
-                let asks = call::Command {
-                    command: "git".to_owned(),
-                    args: Vec::new(),
-                    timeout: None,
-                    cwd,
-                };
-                self.asked_protected(runner, &asks).unwrap_or(true)
-            })
-    }
-
-    fn asked_protected(&self, runner: &Runner, asks: &call::Command) -> Result<bool, &'static str> {
-        let opened = Repository::open(self, runner, asks, None)?;
-        let Some((mut repository, _)) = opened else { return Err("git finds no repository") };
-        let mut protected = repository.index()?;
-        protected.extend(repository.history()?);
-        repository.remember();
-        Ok(!protected.is_empty())
+    /// Adds what must be hidden of the objects of repositories. Returns whether that is everything.
+    fn hide_objects(
+        &self,
+        repositories: &[FoundRepository],
+        hidden: &mut Vec<PathBuf>,
+    ) -> Result<bool> {
+        let seal = self.seal(repositories);
+        let sealed = seal == Seal::Everything;
+        let found = match seal {
+            Seal::Files(files) => files,
+            Seal::Everything => self.sealed_everywhere(repositories)?,
+        };
+        // Objects may lie elsewhere, behind a link.
+        hidden.extend(self.led_to(&found));
+        hidden.extend(found);
+        outermost(hidden);
+        Ok(sealed)
     }
 
     /// What only git reads of a repository.
-    fn sealed_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
+    pub(super) fn sealed_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         // Gone or closed to us: then it is closed to the command, too.
         let Ok(mut names) = Names::open(self.workspace.handle(), repository) else {
@@ -234,7 +217,7 @@ impl Tools<'_> {
     ) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
-        let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
+        let (mut hidden, mut links, mut repositories) = (Vec::new(), Vec::new(), Vec::new());
         if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
             return Ok((hidden, repositories));
         }
@@ -248,6 +231,7 @@ impl Tools<'_> {
                 repositories.push(FoundRepository { path: dir.clone(), is_dir: true });
             }
             hidden.extend(look.hidden.iter().map(|name| dir.join(name)));
+            links.extend(look.links.iter().map(|name| dir.join(name)));
             repositories.extend(
                 look.repositories.iter().map(|(name, is_dir)| FoundRepository {
                     path: dir.join(name),
@@ -255,10 +239,15 @@ impl Tools<'_> {
                 }),
             );
             todo.extend(look.below.iter().map(|name| dir.join(name)));
-            if hidden.len() + repositories.len() > MAX_RESTRICTED {
+            if hidden.len() + links.len() + repositories.len() > MAX_RESTRICTED {
                 return Err(too_much());
             }
         }
+        hidden.extend(self.led_to(&links));
+        if wanted.secrets {
+            hidden.extend(self.other_names(&hidden)?);
+        }
+        outermost(&mut hidden);
         Ok((hidden, repositories))
     }
 
@@ -284,6 +273,13 @@ impl Tools<'_> {
             let path = dir.join(name);
             let is_dir = kind == Kind::Directory;
             let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
+            if kind == Kind::Symlink {
+                let secret =
+                    wanted.secrets && (self.is_secret(&path) || self.leads_to_secrets(&path));
+                if secret || ignored.hides_entry(&path, true) {
+                    look.links.push(name.to_owned());
+                }
+            }
             let secret = wanted.secrets
                 && kind != Kind::Symlink
                 && ((sealed && wanted.into_repositories) || self.is_secret(&path));
@@ -332,6 +328,13 @@ impl Tools<'_> {
     }
 }
 
+/// Leaves out what lies in a folder that is hidden as a whole.
+pub(super) fn outermost(hidden: &mut Vec<PathBuf>) {
+    let all: BTreeSet<PathBuf> = hidden.drain(..).collect();
+    let is_below = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
+    hidden.extend(all.iter().filter(|path| !is_below(path)).cloned());
+}
+
 /// Whether the program reads the contents of files in folders that it is not told of one by one.
 fn reads_folders(command: &call::Command) -> bool {
     matches!(command.command.as_str(), "grep" | "egrep" | "fgrep" | "rg" | "diff")
@@ -344,7 +347,7 @@ pub(super) fn packs_folders(command: &call::Command) -> bool {
     matches!(command.command.as_str(), "tar" | "zip")
 }
 
-fn too_much() -> Error {
+pub(super) fn too_much() -> Error {
     let source = std::io::Error::other("there are too many files to examine or to hide");
     Error::Sandbox { stage: "hide files", source }
 }

@@ -26,7 +26,7 @@ const MAX_NAMED: usize = 2000;
 const MAX_COMMITS: usize = 100_000;
 
 /// Files and folders of a repository in which references are.
-const REFERENCES: [&str; 13] = [
+pub(super) const REFERENCES: [&str; 13] = [
     "HEAD",
     "packed-refs",
     "refs",
@@ -43,12 +43,13 @@ const REFERENCES: [&str; 13] = [
 ];
 
 /// Files that cut a history off, or lead to objects of another repository.
-const BORDERS: [&str; 4] = ["shallow", "info/grafts", "objects/info/alternates", "commondir"];
+pub(super) const BORDERS: [&str; 4] =
+    ["shallow", "info/grafts", "objects/info/alternates", "commondir"];
 
 /// Every path that there ever was, by the commit that brought it: content keeps its number when it
 /// moves, so a list of objects would tell of one path and not of the others. Nothing that a
 /// configuration may say about logs is left to it.
-const ADDED: &[&str] = &[
+pub(super) const ADDED: &[&str] = &[
     "log",
     "--root",
     "-m",
@@ -62,7 +63,7 @@ const ADDED: &[&str] = &[
 ];
 
 /// Everything that a revision can be reached from.
-const STARTS: &[&str] = &[
+pub(super) const STARTS: &[&str] = &[
     "--all",
     "--reflog",
     "FETCH_HEAD",
