@@ -10,6 +10,11 @@
 
 mod bases;
 mod difference;
+#[cfg(target_os = "linux")]
+mod guard;
+#[cfg(not(target_os = "linux"))]
+#[path = "layer/no_guard.rs"]
+mod guard;
 mod jobs;
 mod landing;
 mod scan;
@@ -23,6 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags};
 
 pub(crate) use difference::difference;
+pub(crate) use guard::{Hides, Protected};
 pub(crate) use jobs::JobState;
 pub(crate) use landing::Pending;
 pub(crate) use scan::{Change, Scan};
@@ -251,9 +257,15 @@ fn try_layer(base: &Path) -> Result<()> {
     let runner = Runner::new(&workspace, options)?;
     let layers = Layers::open(&state, &workspace, LayerOptions::default())?;
     let time = Some(std::time::Duration::from_secs(10));
-    let shell = Shell { script: "echo x > x", time, background: false, hidden: &[], hosts: &[] };
+    let protected = Protected {
+        hidden: Vec::new(),
+        folders: Vec::new(),
+        since: std::time::SystemTime::now(),
+        hides: Box::new(|_, _| None),
+    };
+    let shell = Shell { script: "echo x > x", time, background: false, protected, hosts: &[] };
     let cancel = Cancel::new().map_err(io_error("open", base))?;
-    let ran = layers.layer("doctor")?.shell(&runner, &workspace, &shell, &cancel)?;
+    let ran = layers.layer("doctor")?.shell(&runner, &workspace, shell, &cancel)?;
     layers.end("doctor")?;
     match (ran.scan.changes.len(), root.join("x").exists()) {
         (1, false) => Ok(()),

@@ -165,3 +165,59 @@ fn links_and_other_names_do_not_show_protected_files() {
     let answer = shell(&f, "cat envs/*");
     assert_eq!(answer["stdout"], json!("SECRET-1\n"), "{answer:#}");
 }
+
+/// Begins a job that reads what it can, and does something in the folder. Returns how the job ended,
+/// and what it has read. With `ends`, it is told to end, by a file in its layer.
+fn meanwhile(f: &Fixture, done: &str, ends: bool) -> (Value, String) {
+    let script = "touch begun; while [ ! -e end ]; do cat .env .env.* late/.env envs/* 2>/dev/null
+        sleep 0.1; done; echo ended";
+    let job = f.call("shell", json!({ "script": script, "background": true })).to_value();
+    let id = job["job_id"].as_str().unwrap().to_owned();
+    // A second script in the same layer sees that the first one has begun.
+    shell(f, "until [ -e begun ]; do sleep 0.05; done; rm begun");
+    assert!(f.bash(done), "{done}");
+    if ends {
+        shell(f, "touch end");
+    }
+    loop {
+        let output = f.call("job_output", json!({ "job_id": id })).to_value();
+        if output["running"] == json!(false) {
+            return (output["ended"].clone(), output["stdout"].as_str().unwrap().to_owned());
+        }
+        f.bash("sleep 0.05");
+    }
+}
+
+/// LY-40
+#[test]
+fn a_script_ends_when_a_protected_file_appears() {
+    for done in [
+        "echo x > .env.production",
+        "mkdir late; echo x > late/.env",
+        "mkdir -p ../l2/deep; touch ../l2/deep/x.pem; mv ../l2 .",
+        "ln -s envs/prod .env",
+        "mv src/a.py src/id_rsa",
+    ] {
+        let f = Fixture::new();
+        f.put("envs/prod", "");
+        assert_eq!(meanwhile(&f, done, false).0, json!("exposed"), "{done}");
+    }
+    // What was hidden from the start, or is harmless, ends nothing.
+    let f = Fixture::new();
+    f.put(".env", "SECRET-1");
+    f.put("envs/prod", "SECRET-2");
+    assert!(f.bash("ln -s envs/prod x.pem"));
+    let done = "echo SECRET-3 > .env; mkdir -p new/deep; touch new/deep/a notes.txt src/b; \
+        ln -s ../out/secret.txt y.pem";
+    let (ended, read) = meanwhile(&f, done, true);
+    assert_eq!((ended, read.as_str()), (json!("exited"), "ended\n"));
+    // A script in the foreground says why it ended.
+    let answer = std::thread::scope(|scope| {
+        let script = scope.spawn(|| shell(&f, "echo begun > /tmp/b; exec sleep 50"));
+        shell(&f, "until [ -e /tmp/b ]; do sleep 0.05; done");
+        assert!(f.bash("echo x > server.key"));
+        script.join().unwrap()
+    });
+    assert_eq!(answer["code"], json!("command_failed"), "{answer:#}");
+    assert!(answer["error"].as_str().unwrap().contains("a protected file appeared"), "{answer:#}");
+}

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::guard::{Protected, guard};
 use super::jobs::OUTPUTS;
 use super::scan::too_large;
 use super::{Layer, Scan};
@@ -26,8 +27,8 @@ pub(crate) struct Shell<'a> {
     /// None for a job without a limit.
     pub(crate) time: Option<Duration>,
     pub(crate) background: bool,
-    /// Paths below the root that the script must not see.
-    pub(crate) hidden: &'a [PathBuf],
+    /// What the script must not see.
+    pub(crate) protected: Protected,
     /// The hosts that it may connect to.
     pub(crate) hosts: &'a [String],
 }
@@ -54,7 +55,7 @@ impl Layer<'_> {
         &self,
         runner: &Runner,
         workspace: &Workspace,
-        shell: &Shell<'_>,
+        shell: Shell<'_>,
         cancel: &Cancel,
     ) -> Result<ShellRun> {
         let began = Instant::now();
@@ -76,7 +77,7 @@ impl Layer<'_> {
         let spec = ScriptSpec {
             script: shell.script,
             time: shell.time.unwrap_or(LONGEST_JOB),
-            hidden: shell.hidden,
+            hidden: &shell.protected.hidden,
             job: &job.folder,
             most_output: options.kept_output,
             // Others use the disk, too. Only if very much is gone, the keeper ends the script
@@ -91,6 +92,12 @@ impl Layer<'_> {
         let mut started =
             runner.start_script(workspace, &places, &spec, shell.background, owner)?;
         self.layers.adopt(started.holder.take());
+        let handles = workspace
+            .handle()
+            .try_clone_to_owned()
+            .and_then(|root| Ok((root, started.keeper.try_clone()?)));
+        let (root, keeper) = handles.map_err(io_error("watch", workspace.root()))?;
+        guard(root, keeper, shell.protected);
         lock.release();
         if shell.background {
             self.layers.adopt([started.keeper]);

@@ -116,6 +116,12 @@ impl FolderStamp {
         }
     }
 
+    /// Whether the folder was changed after this time, or so shortly before that it cannot be told.
+    pub(crate) fn is_newer(self, time: SystemTime) -> bool {
+        let time = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.changed.0 >= i64::try_from(time).unwrap_or(0) - 1
+    }
+
     /// Whether the folder was last changed long enough ago. The clock of a file system ticks, and a
     /// further change in the same tick would leave the stamp as it is.
     pub(crate) fn is_settled(self) -> bool {

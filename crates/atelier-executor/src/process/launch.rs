@@ -17,7 +17,8 @@ mod layered;
 mod listening;
 
 pub(super) use layered::{
-    ENDED_BY_TIME, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE, KeeperPlan, hold, keep,
+    ENDED_BY_TIME, ENDED_EXPOSED, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE,
+    KeeperPlan, hold, keep,
 };
 pub(super) use listening::listen_in;
 

@@ -43,6 +43,7 @@ pub(crate) enum ScriptEnding {
     TimedOut,
     Stopped,
     Full,
+    Exposed,
 }
 
 impl Runner {

@@ -80,6 +80,8 @@ pub(crate) enum ScriptEnding {
     Stopped,
     /// It filled the disk.
     Full,
+    /// A protected file appeared that it could have read.
+    Exposed,
 }
 
 impl Runner {
@@ -483,6 +485,7 @@ pub(crate) fn read_report(job: &Path) -> Result<Option<ScriptEnding>> {
             launch::ENDED_BY_TIME => why = Some(ScriptEnding::TimedOut),
             launch::ENDED_ON_REQUEST => why = Some(ScriptEnding::Stopped),
             launch::ENDED_FULL => why = Some(ScriptEnding::Full),
+            launch::ENDED_EXPOSED => why = Some(ScriptEnding::Exposed),
             launch::KEEPER_DONE => {}
             _ => {
                 if let Some((stage, source)) = stage_of(message) {

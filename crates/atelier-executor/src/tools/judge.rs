@@ -7,7 +7,7 @@ use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::sandbox::{unprotected_files, unsandboxed};
 use atelier_core::policy::verdict::{Judgement, Verdict};
-use atelier_core::policy::{Access, PathUse};
+use atelier_core::policy::{Access, PathUse, Policy};
 use atelier_core::tools::Rating;
 use atelier_core::{FailureCode, TextEncoding};
 use rustix::fs::{FileType, OFlags};
@@ -355,19 +355,28 @@ impl Tools<'_> {
     }
 
     pub(super) fn is_secret(&self, path: &Path) -> bool {
-        let judged = to_workspace_path(path, "").or_else(|_| {
-            // No tool accepts such a name, but commands can meet it. The part after a control
-            // character counts as a name, and inside a folder no special meaning applies to the
-            // beginning of a path.
-            let text = format!("x/{}", path.to_string_lossy().replace(char::is_control, "/"));
-            to_workspace_path(Path::new(&text), "")
-        });
-        judged.map_or(true, |path| self.reads_as_secret(&path))
+        is_secret(self.policy, path)
     }
 
     pub(super) fn reads_as_secret(&self, path: &WorkspacePath) -> bool {
-        self.policy.judge_resolved(path, Access::Read, false).verdict > Verdict::Low
+        reads_as_secret(self.policy, path)
     }
+}
+
+/// Whether people are asked before they read the file at the path.
+pub(super) fn is_secret(policy: &Policy, path: &Path) -> bool {
+    let judged = to_workspace_path(path, "").or_else(|_| {
+        // No tool accepts such a name, but commands can meet it. The part after a control
+        // character counts as a name, and inside a folder no special meaning applies to the
+        // beginning of a path.
+        let text = format!("x/{}", path.to_string_lossy().replace(char::is_control, "/"));
+        to_workspace_path(Path::new(&text), "")
+    });
+    judged.map_or(true, |path| reads_as_secret(policy, &path))
+}
+
+fn reads_as_secret(policy: &Policy, path: &WorkspacePath) -> bool {
+    policy.judge_resolved(path, Access::Read, false).verdict > Verdict::Low
 }
 
 #[cfg(test)]
@@ -376,7 +385,6 @@ mod tests {
     use crate::tools::{Functions, Origin};
     use crate::workspace::{Options, Workspace};
     use atelier_core::path::Roots;
-    use atelier_core::policy::Policy;
     use serde_json::json;
 
     /// A permission for a class compares rules, so it must not cover another command or another

@@ -177,14 +177,14 @@ pub(super) fn shell(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
                      go through this process. Leave `background` or `network` out.";
         return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words.to_owned()));
     }
-    let (hidden, sealed) = tools.hidden_from_scripts()?;
+    let (protected, sealed) = tools.hidden_from_scripts()?;
     let asked = run.call.number("timeout");
     let limit = tools.policy.limits().shell_timeout_default;
     let seconds = asked.or((!background).then_some(u64::from(limit)));
     let time = seconds.map(Duration::from_secs);
     let script = run.call.text("script")?;
-    let shell = Shell { script, time, background, hidden: &hidden, hosts };
-    let ran = layer.shell(runner, tools.workspace, &shell, run.cancel)?;
+    let shell = Shell { script, time, background, protected, hosts };
+    let ran = layer.shell(runner, tools.workspace, shell, run.cancel)?;
     let mut notes = Vec::new();
     notes.extend(sealed.then_some(SEALED));
     notes.extend((ran.scan.git && !sealed).then_some(COMMITS_STAY));
@@ -226,6 +226,11 @@ fn ran_in_shell(ran: &ShellRun, seconds: u64, notes: &[&str]) -> ToolOutcome {
             failed(FailureCode::CommandTimeout, words)
         }
         Some(ScriptEnding::Stopped) => failed(FailureCode::Cancelled, "Cancelled".to_owned()),
+        Some(ScriptEnding::Exposed) => {
+            let words = "The script was stopped, because a protected file appeared in the folder \
+                         while it ran. Run it again: the file is hidden then";
+            failed(FailureCode::CommandFailed, words.to_owned())
+        }
         Some(ScriptEnding::Full) => {
             let words = "The script was ended because the layer holds more than it may. Discard \
                          what you do not need";
@@ -394,6 +399,7 @@ fn job(state: &JobState) -> Value {
             ScriptEnding::TimedOut => "timed_out",
             ScriptEnding::Stopped => "stopped",
             ScriptEnding::Full => "full",
+            ScriptEnding::Exposed => "exposed",
         }),
         "stdout_bytes": written[0],
         "stderr_bytes": written[1],

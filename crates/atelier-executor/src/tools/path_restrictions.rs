@@ -4,14 +4,17 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::compares_files;
 
 use super::Tools;
+use super::other_names::leads_to_secrets;
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::ignored::{IGNORE_FILE, Ignored};
+use crate::layer::Protected;
 use crate::process::{FolderLook, FolderStamp, Runner, Seal, SecretRules, configures};
 use crate::repositories::{GIT_DIR, repository_listed, seals};
 use crate::walk::{Kind, Names};
@@ -42,6 +45,9 @@ pub(super) struct FoundRepository {
     /// The `.git` of a worktree or a submodule is a file that says where the repository is.
     pub(super) is_dir: bool,
 }
+
+/// What is to be hidden, where repositories are, and the folders that were looked into.
+type Found = (Vec<PathBuf>, Vec<FoundRepository>, Vec<PathBuf>);
 
 /// What to look for.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +81,7 @@ impl Tools<'_> {
             into_repositories: !git,
             packages: !looks || outside || reads_folders(command),
         };
-        let (mut hidden, repositories) = self.find(wanted)?;
+        let (mut hidden, repositories, _) = self.find(wanted)?;
         let (mut hooks, mut read_only) = (Vec::new(), Vec::new());
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
@@ -111,10 +117,11 @@ impl Tools<'_> {
     /// What scripts in a layer must not see, and whether that includes what repositories keep:
     /// files that `.atelierignore` names, secret files and, if such files are in a history, the
     /// objects of the repositories.
-    pub(super) fn hidden_from_scripts(&self) -> Result<(Vec<PathBuf>, bool)> {
+    pub(super) fn hidden_from_scripts(&self) -> Result<(Protected, bool)> {
+        let since = SystemTime::now();
         let wanted =
             Wanted { secrets: true, repositories: true, into_repositories: false, packages: true };
-        let (mut hidden, repositories) = match self.runner {
+        let (mut hidden, repositories, folders) = match self.runner {
             None => self.find(wanted)?,
             Some(runner) => {
                 let rules = SecretRules {
@@ -128,7 +135,8 @@ impl Tools<'_> {
             }
         };
         let sealed = self.hide_objects(&repositories, &mut hidden)?;
-        Ok((hidden, sealed))
+        let hides = self.hides_new()?;
+        Ok((Protected { hidden, folders, since, hides }, sealed))
     }
 
     /// Adds what must be hidden of the objects of repositories. Returns whether that is everything.
@@ -206,7 +214,7 @@ impl Tools<'_> {
     }
 
     /// What to hide, and where repositories are.
-    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
+    fn find(&self, wanted: Wanted) -> Result<Found> {
         self.find_with(wanted, |dir, ignored| self.look_into(dir, wanted, ignored))
     }
 
@@ -214,14 +222,15 @@ impl Tools<'_> {
         &self,
         wanted: Wanted,
         mut look_into: impl FnMut(&Path, &Ignored) -> Result<Option<Arc<FolderLook>>>,
-    ) -> Result<(Vec<PathBuf>, Vec<FoundRepository>)> {
+    ) -> Result<Found> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
         let (mut hidden, mut links, mut repositories) = (Vec::new(), Vec::new(), Vec::new());
         if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
-            return Ok((hidden, repositories));
+            return Ok((hidden, repositories, Vec::new()));
         }
         let mut left = ws.options().max_entries;
+        let mut folders = Vec::new();
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
             // The folder is gone or not readable, so the command cannot read it either.
@@ -239,6 +248,7 @@ impl Tools<'_> {
                 }),
             );
             todo.extend(look.below.iter().map(|name| dir.join(name)));
+            folders.push(dir);
             if hidden.len() + links.len() + repositories.len() > MAX_RESTRICTED {
                 return Err(too_much());
             }
@@ -248,7 +258,7 @@ impl Tools<'_> {
             hidden.extend(self.other_names(&hidden)?);
         }
         outermost(&mut hidden);
-        Ok((hidden, repositories))
+        Ok((hidden, repositories, folders))
     }
 
     /// Looks at the entries of one folder. `None` if it cannot be opened.
@@ -274,8 +284,8 @@ impl Tools<'_> {
             let is_dir = kind == Kind::Directory;
             let sealed = repository.as_ref().is_some_and(|inside| seals(&inside.join(name)));
             if kind == Kind::Symlink {
-                let secret =
-                    wanted.secrets && (self.is_secret(&path) || self.leads_to_secrets(&path));
+                let secret = wanted.secrets
+                    && (self.is_secret(&path) || leads_to_secrets(self.policy, &path));
                 if secret || ignored.hides_entry(&path, true) {
                     look.links.push(name.to_owned());
                 }

@@ -16,6 +16,7 @@ use super::*;
 pub(in crate::process) const ENDED_BY_TIME: u8 = 100;
 pub(in crate::process) const ENDED_ON_REQUEST: u8 = 101;
 pub(in crate::process) const ENDED_FULL: u8 = 102;
+pub(in crate::process) const ENDED_EXPOSED: u8 = 103;
 pub(in crate::process) const KEEPER_DONE: u8 = 255;
 
 /// How long a supervisor has to end its processes before it is killed.
@@ -269,6 +270,7 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
         let mut wanted: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut wanted);
         libc::sigaddset(&raw mut wanted, libc::SIGTERM);
+        libc::sigaddset(&raw mut wanted, libc::SIGUSR1);
         let signals = libc::signalfd(-1, &raw const wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         let started = now_ms();
         let free_at_start = free(disk);
@@ -300,8 +302,12 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
             let mut end = None;
             if handles[3].revents != 0 || handles[4].revents != 0 {
                 end = Some(ENDED_ON_REQUEST);
-                let mut sink = [0u8; 128];
-                libc::read(signals, sink.as_mut_ptr().cast(), sink.len());
+                if got(signals, libc::SIGUSR1) {
+                    end = Some(ENDED_EXPOSED);
+                    // It must not read on while it is asked to end.
+                    let kill = libc::SYS_pidfd_send_signal;
+                    libc::syscall(kill, supervisor, libc::SIGKILL, 0, 0);
+                }
             } else if now >= deadline {
                 end = Some(ENDED_BY_TIME);
             } else if now - looked >= LOOK_MS {
@@ -330,6 +336,23 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
         tell(report, KEEPER_DONE, 0);
         libc::_exit(0)
     }
+}
+
+/// Reads the signals that came. Whether this one is among them.
+///
+/// # Safety
+/// The handle is of signals, and does not block.
+unsafe fn got(signals: c_int, wanted: c_int) -> bool {
+    let mut found = false;
+    // SAFETY: the memory is plain, and on this stack.
+    unsafe {
+        let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        while usize::try_from(libc::read(signals, (&raw mut info).cast(), size)) == Ok(size) {
+            found |= i32::try_from(info.ssi_signo) == Ok(wanted);
+        }
+    }
+    found
 }
 
 /// How many bytes the disk has left.
