@@ -129,6 +129,12 @@ fn git_works_in_scripts_where_nothing_is_protected() {
     // What was amended away has names, and they are harmless.
     assert!(f.bash("echo LOST > b; git add b; git commit -qm b; git commit -q --amend -m c; echo 3 > b; git commit -qam d; git reset -q --hard HEAD^; git reflog expire --expire=now --all"));
     assert_eq!(worked(shell(&f, "git log --oneline | wc -l; cat b")), "3\nLOST\n");
+    // Submodules, other working trees, bare and shallow clones are no reason by themselves.
+    assert!(f.bash("git -c protocol.file.allow=always submodule add -q $PWD sub && git worktree add -q wt && git clone -q --bare . store && git clone -q --depth 1 file://$PWD shallow && git commit -qm sub"));
+    let script =
+        "for dir in sub wt store shallow; do git -C $dir rev-parse -q --verify HEAD: | wc -l; done";
+    assert_eq!(worked(shell(&f, script)), "1\n1\n1\n1\n");
+    assert!(f.bash("git reset -q --hard HEAD^; git worktree remove --force wt; rm -rf sub store shallow .git/modules; git branch -q -D wt"));
     // New commits are looked at, the old ones are known.
     assert!(f.bash("echo 4 > b; git commit -qam four"));
     assert_eq!(worked(shell(&f, "git log --oneline | wc -l")), "4\n");
