@@ -1,9 +1,11 @@
 //! Approvals in the terminal: one card at a time, answered with one key.
 
+mod typing;
+
 use crate::{
     chat::tree::tree,
     error::{Error, Result},
-    keyboard::{ESCAPE, Keyboard},
+    keyboard::{ESCAPE, Keyboard, Typed, keep_for_later},
     project::ProjectApi,
     screen::{Screen, summary, wrapped},
 };
@@ -16,9 +18,14 @@ use atelier_core::{
     visible::visible,
 };
 use chrono::{DateTime, Utc};
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use typing::Typing;
 
 /// What the event stream says about approvals.
 pub(crate) enum CardEvent {
@@ -39,6 +46,10 @@ enum Question {
 
 const ASK_REASON: &str = "Reason for the agent (Enter rejects, Esc goes back): ";
 const CONFIRM: &str = "Press a again to confirm. ";
+const NOT_ONE_KEY: &str = "Only a single key answers: nothing was decided.";
+/// The terminal marks pasted text, so that it is not taken for keys.
+const MARK_PASTES: &str = "\x1b[?2004h";
+const MARK_NO_PASTES: &str = "\x1b[?2004l";
 const PLAN_KEYS: &str = "[y] run the plan  [n] reject  [q] quit ";
 /// How long a card ignores keys after it is shown.
 const KEY_DELAY: Duration = Duration::from_millis(250);
@@ -88,28 +99,40 @@ impl Subject {
     }
 }
 
+/// What happens to text that is typed while no card is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextTyped {
+    /// It is lost, and `q` quits.
+    Lost,
+    /// It is kept for the next message.
+    Kept,
+}
+
 /// The terminal while it shows cards.
 pub(crate) struct OpenCards {
-    keyboard: Keyboard,
     task: JoinHandle<()>,
     events: mpsc::UnboundedSender<CardEvent>,
     screen: Arc<Screen>,
+    /// Restores the terminal.
+    _keyboard: Keyboard,
 }
 
 impl OpenCards {
-    /// Reads keys and shows cards until `close`. The keys `q` and, if no card is shown,
-    /// Escape cancel `stop`.
+    /// Reads keys and shows cards until `close`. Escape cancels `stop`, and so does the key `q`,
+    /// unless it is text.
     pub(crate) fn open(
         project: Arc<ProjectApi>,
         screen: Arc<Screen>,
+        text: TextTyped,
         stop: CancellationToken,
     ) -> Result<Self> {
         let (keyboard, keys) =
             Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
+        screen.raw(MARK_PASTES);
         let (events, received) = mpsc::unbounded_channel();
-        let cards = Cards::new(project, screen.clone(), stop);
-        let task = tokio::spawn(cards.serve(received, keys));
-        Ok(Self { keyboard, task, events, screen })
+        let cards = Cards::new(project, screen.clone(), keys, text, stop);
+        let task = tokio::spawn(cards.serve(received));
+        Ok(Self { _keyboard: keyboard, task, events, screen })
     }
 
     pub(crate) fn send(&self, event: CardEvent) {
@@ -119,9 +142,19 @@ impl OpenCards {
     }
 
     /// Restores the terminal and prints the lines that were held back while a card was shown.
-    pub(crate) fn close(self) {
+    pub(crate) async fn close(mut self) {
         self.task.abort();
-        drop(self.keyboard);
+        // It keeps the text that was typed last.
+        if (&mut self.task).await.is_ok() {
+            tracing::debug!("the cards had ended before");
+        }
+    }
+}
+
+impl Drop for OpenCards {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.screen.raw(MARK_NO_PASTES);
         self.screen.release();
     }
 }
@@ -130,45 +163,116 @@ impl OpenCards {
 struct Cards {
     project: Arc<ProjectApi>,
     screen: Arc<Screen>,
+    keys: mpsc::UnboundedReceiver<Typed>,
+    typing: Typing,
+    text: TextTyped,
     /// Cancelled by the key `q`.
     stop: CancellationToken,
     queue: VecDeque<Question>,
     card: Option<Card>,
 }
 
+impl Drop for Cards {
+    fn drop(&mut self) {
+        self.keys.close();
+        while let Ok(typed) = self.keys.try_recv() {
+            self.type_without_card(&typed);
+        }
+    }
+}
+
 impl Cards {
-    fn new(project: Arc<ProjectApi>, screen: Arc<Screen>, stop: CancellationToken) -> Self {
-        Self { project, screen, stop, queue: VecDeque::new(), card: None }
+    fn new(
+        project: Arc<ProjectApi>,
+        screen: Arc<Screen>,
+        keys: mpsc::UnboundedReceiver<Typed>,
+        text: TextTyped,
+        stop: CancellationToken,
+    ) -> Self {
+        let (typing, queue) = (Typing::default(), VecDeque::new());
+        Self { project, screen, keys, typing, text, stop, queue, card: None }
     }
 
     /// Shows cards until the keyboard is closed.
-    async fn serve(
-        mut self,
-        mut events: mpsc::UnboundedReceiver<CardEvent>,
-        mut keys: mpsc::UnboundedReceiver<char>,
-    ) {
+    async fn serve(mut self, mut events: mpsc::UnboundedReceiver<CardEvent>) {
         loop {
-            self.show_next(&mut keys).await;
+            self.show_next().await;
+            let pause = self.typing.pause();
             tokio::select! {
                 event = events.recv() => match event {
-                    Some(CardEvent::CallPending(id)) => self.add(Question::Call(id)),
-                    Some(CardEvent::CallExpiresSoon(id, expires_at)) => self.warn(id, expires_at),
-                    Some(CardEvent::CallUpdated(id, status)) => {
-                        let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
-                        self.update(Question::Call(id), pending, status.as_str());
-                    }
-                    Some(CardEvent::PlanPending(id)) => self.add(Question::Plan(id)),
-                    Some(CardEvent::PlanUpdated(id, status)) => {
-                        let pending = status == PlanStatus::PendingApproval;
-                        self.update(Question::Plan(id), pending, status.as_str());
-                    }
+                    Some(event) => self.handle(event),
                     None => return,
                 },
-                key = keys.recv() => match key {
-                    Some(key) => self.press(key).await,
+                typed = self.keys.recv() => match typed {
+                    Some(typed) => self.receive(typed).await,
                     None => return,
                 },
+                () = pause => self.answer().await,
             }
+        }
+    }
+
+    fn handle(&mut self, event: CardEvent) {
+        match event {
+            CardEvent::CallPending(id) => self.add(Question::Call(id)),
+            CardEvent::CallExpiresSoon(id, expires_at) => self.warn(id, expires_at),
+            CardEvent::CallUpdated(id, status) => {
+                let pending =
+                    matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
+                self.update(Question::Call(id), pending, status.as_str());
+            }
+            CardEvent::PlanPending(id) => self.add(Question::Plan(id)),
+            CardEvent::PlanUpdated(id, status) => {
+                let pending = status == PlanStatus::PendingApproval;
+                self.update(Question::Plan(id), pending, status.as_str());
+            }
+        }
+    }
+
+    /// Takes what was typed. Keys with no pause between them are text, and text is no answer.
+    async fn receive(&mut self, typed: Typed) {
+        let Some(card) = &self.card else {
+            self.typing.note(typed.at);
+            return self.type_without_card(&typed);
+        };
+        let is_escape = !typed.keys.is_empty() && typed.keys.iter().all(|&key| key == ESCAPE);
+        match card.mode {
+            Mode::Reason(_) => {
+                for key in typed.keys {
+                    if let Some(Card { mode: Mode::Reason(_), .. }) = &self.card {
+                        self.press(key).await;
+                    }
+                }
+            }
+            Mode::Choosing if is_escape && self.text == TextTyped::Kept => {
+                self.close("not decided");
+                self.stop.cancel();
+            }
+            Mode::Choosing | Mode::Confirming => self.typing.add(&typed.keys, typed.at),
+        }
+    }
+
+    /// Answers the card with the key after which nothing else was typed.
+    async fn answer(&mut self) {
+        match (self.typing.end(), &self.card) {
+            (Some(key), Some(_)) => self.press(key).await,
+            (None, Some(card)) => {
+                self.screen.raw(&format!("\n{NOT_ONE_KEY} {}", card.keys()));
+                self.card.iter_mut().for_each(|card| card.mode = Mode::Choosing);
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn type_without_card(&self, typed: &Typed) {
+        let is_escape = typed.keys.last() == Some(&ESCAPE);
+        if is_escape || (self.text == TextTyped::Lost && typed.keys == ['q']) {
+            self.stop.cancel();
+        }
+        if self.text == TextTyped::Kept {
+            let bytes = typed.bytes.as_slice();
+            let end = bytes.iter().rposition(|&byte| !is_escape || byte != ESCAPE as u8);
+            keep_for_later(&bytes[..end.map_or(0, |end| end + 1)]);
         }
     }
 
@@ -210,14 +314,14 @@ impl Cards {
 
     fn close(&mut self, outcome: &str) {
         self.card = None;
+        self.typing.forget();
         self.screen.raw(&format!("\n→ {}\n\n", visible(outcome)));
         self.screen.release();
     }
 
-    /// Shows the next card with its current state, unless it was decided in the meantime. Ignores
-    /// keys that were pressed before anybody could read the card, because they were meant for the
-    /// previous card.
-    async fn show_next(&mut self, keys: &mut mpsc::UnboundedReceiver<char>) {
+    /// Shows the next card with its current state, unless it was decided in the meantime. Keys that
+    /// were pressed before anybody could read the card do not answer it.
+    async fn show_next(&mut self) {
         while self.card.is_none()
             && let Some(question) = self.queue.pop_front()
         {
@@ -229,8 +333,14 @@ impl Cards {
                 Ok(Some((text, subject))) => {
                     self.screen.hold();
                     self.screen.raw(&text);
+                    let shown_at = Instant::now();
                     tokio::time::sleep(KEY_DELAY).await;
-                    while keys.try_recv().is_ok() {}
+                    while let Ok(typed) = self.keys.try_recv() {
+                        self.typing.note(typed.at);
+                        if typed.at < shown_at {
+                            self.type_without_card(&typed);
+                        }
+                    }
                     self.screen.raw(&subject.keys());
                     let fully_shown = match &subject {
                         Subject::Call(call) => diff_lines(call).count() <= MAX_LINES,
@@ -383,12 +493,7 @@ impl Cards {
             self.card.iter_mut().for_each(|card| card.fully_shown = true);
             return;
         }
-        let Some(card) = &mut self.card else {
-            if matches!(key, 'q' | ESCAPE) {
-                self.stop.cancel();
-            }
-            return;
-        };
+        let Some(card) = &mut self.card else { return };
         let keys = card.keys();
         match (&mut card.mode, key) {
             (Mode::Reason(_), '\r' | '\n') => {

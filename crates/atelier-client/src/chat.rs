@@ -7,7 +7,7 @@ pub(crate) mod tree;
 use crate::{
     api_client::ApiClient,
     backoff::Backoff,
-    cards::{CardEvent, OpenCards},
+    cards::{CardEvent, OpenCards, TextTyped},
     error::Result,
     keyboard,
     project::ProjectApi,
@@ -53,6 +53,7 @@ pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool>
         asks_here: !options.json
             && keyboard::is_attended(&std::io::stderr())
             && me.role.is_person(),
+        text: TextTyped::Lost,
         json: options.json,
         announces: !options.json,
         renders: false,
@@ -77,6 +78,8 @@ pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool>
 pub(crate) struct Following {
     /// Whether approvals are asked for in this terminal.
     pub(crate) asks_here: bool,
+    /// What happens to text that is typed meanwhile.
+    pub(crate) text: TextTyped,
     /// Print events as lines of JSON, for programs.
     pub(crate) json: bool,
     /// Whether to say how the conversation can be continued.
@@ -101,7 +104,7 @@ pub(crate) async fn converse(
         screen.line(&format!("conversation {0} (continue it with --session {0})", conversation.id));
     }
     let project = conversation.project.clone();
-    let open_cards = || OpenCards::open(project.clone(), screen.clone(), stop.clone());
+    let open_cards = || OpenCards::open(project.clone(), screen.clone(), how.text, stop.clone());
     let mut follower = Follower {
         cards: how.asks_here.then(open_cards).transpose()?,
         transcript: Transcript::new(project.clone(), screen.clone(), work, how.renders),
@@ -115,7 +118,7 @@ pub(crate) async fn converse(
     };
     let outcome = follower.follow(stream).await;
     if let Some(cards) = follower.cards.take() {
-        cards.close();
+        cards.close().await;
     }
     let status = outcome?;
     if !how.json {

@@ -5,7 +5,7 @@ use crate::{
     backoff::Backoff,
     banner,
     calls::{CallRunner, MAX_FILE_CALLS},
-    cards::{CardEvent, OpenCards, expires_soon},
+    cards::{CardEvent, OpenCards, TextTyped, expires_soon},
     dispatched_call::{DispatchedCall, origin},
     error::{Error, Result},
     journal::Journal,
@@ -101,7 +101,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     // The terminal is restored before the shutdown, because a second Ctrl-C ends the program
     // immediately.
     if let Some(cards) = connection.cards.take() {
-        cards.close();
+        cards.close().await;
     }
     connection.disconnect().await;
     outcome
@@ -177,7 +177,8 @@ impl Connection {
 
     fn show_cards(&mut self) -> Result<()> {
         let CallRunner { machine, screen, stop, .. } = &*self.runner;
-        self.cards = Some(OpenCards::open(machine.project.clone(), screen.clone(), stop.clone())?);
+        let (project, screen) = (machine.project.clone(), screen.clone());
+        self.cards = Some(OpenCards::open(project, screen, TextTyped::Lost, stop.clone())?);
         Ok(())
     }
 

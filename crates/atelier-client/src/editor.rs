@@ -65,7 +65,8 @@ impl<'h> Editor<'h> {
         self.draw();
         let entered = 'reading: loop {
             let Some(bytes) = pressed.recv().await else { break Entered::End };
-            for input in parser.parse(&bytes) {
+            parser.add(&bytes);
+            while let Some(input) = parser.next() {
                 if let Some(entered) = self.apply(input, complete) {
                     break 'reading entered;
                 }
@@ -75,7 +76,7 @@ impl<'h> Editor<'h> {
         self.buffer.move_to_end();
         self.draw();
         put("\x1b[?2004l\r\n");
-        drop(keyboard);
+        keyboard.leave(parser.into_rest(), pressed);
         Ok(entered)
     }
 
@@ -211,7 +212,8 @@ mod tests {
         let mut editor = Editor::new("> ", history);
         let mut parser = InputParser::default();
         for part in bytes {
-            for input in parser.parse(part) {
+            parser.add(part);
+            while let Some(input) = parser.next() {
                 if let Some(entered) = editor.apply(input, &complete) {
                     return (Some(entered), editor.buffer.text().to_owned());
                 }

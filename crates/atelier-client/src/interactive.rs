@@ -1,10 +1,12 @@
 //! A conversation in the terminal: `atelier` or `atelier chat` without a message, in a folder.
 
+mod calls;
 mod commands;
 mod memory;
 
 use crate::{
     api_client::{ApiClient, which_project},
+    cards::TextTyped,
     chat::{ConversationApi, Following, converse},
     connection::{Options, connect},
     editor::{Editor, Entered},
@@ -322,6 +324,7 @@ impl Session {
             .map_err(Error::io("listen to", "the keyboard".as_ref()))?;
         let how = Following {
             asks_here: self.me.role.is_person(),
+            text: TextTyped::Kept,
             json: false,
             announces: false,
             renders: self.screen.colours,

@@ -8,6 +8,7 @@ use rustix::{
 use std::{
     io::{IsTerminal, Stdin},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Instant,
 };
 use tokio::sync::mpsc::{self, error::SendError};
 
@@ -18,13 +19,21 @@ pub(crate) fn is_attended(output: &impl IsTerminal) -> bool {
     std::io::stdin().is_terminal() && output.is_terminal()
 }
 
+/// What one read of the terminal has brought.
+pub(crate) struct Typed {
+    /// The keys among it. Pasted text gives none.
+    pub(crate) keys: Vec<char>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) at: Instant,
+}
+
 /// The terminal in single-key mode, until this is dropped. Ctrl-C is still a signal.
 pub(crate) struct Keyboard {
     before: Termios,
 }
 
 impl Keyboard {
-    pub(crate) fn open() -> std::io::Result<(Self, mpsc::UnboundedReceiver<char>)> {
+    pub(crate) fn open() -> std::io::Result<(Self, mpsc::UnboundedReceiver<Typed>)> {
         let (keys, pressed) = mpsc::unbounded_channel();
         let before = set_mode(LocalModes::ICANON | LocalModes::ECHO, InputModes::IXON)?;
         consume(Consumer::Keys(KeyDecoder::default(), keys))?;
@@ -44,14 +53,19 @@ pub(crate) struct RawKeyboard {
 }
 
 impl RawKeyboard {
+    /// Ends the reading. What was not read is kept for the next time, before what comes later.
+    pub(crate) fn leave(self, mut rest: Vec<u8>, mut pressed: mpsc::UnboundedReceiver<Vec<u8>>) {
+        pressed.close();
+        while let Ok(bytes) = pressed.try_recv() {
+            rest.extend(bytes);
+        }
+        typed_ahead().splice(..0, rest);
+    }
+
     pub(crate) fn open() -> std::io::Result<(Self, mpsc::UnboundedReceiver<Vec<u8>>)> {
         let (bytes, pressed) = mpsc::unbounded_channel();
         let local = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;
         let before = set_mode(local, InputModes::IXON | InputModes::ICRNL)?;
-        let ahead = std::mem::take(&mut *typed_ahead());
-        if !ahead.is_empty() && bytes.send(ahead).is_err() {
-            unreachable!("the receiver is still here");
-        }
         consume(Consumer::Bytes(bytes))?;
         Ok((Self { before }, pressed))
     }
@@ -83,7 +97,7 @@ fn restore(before: &Termios) {
 
 /// Who gets what is typed now.
 enum Consumer {
-    Keys(KeyDecoder, mpsc::UnboundedSender<char>),
+    Keys(KeyDecoder, mpsc::UnboundedSender<Typed>),
     Bytes(mpsc::UnboundedSender<Vec<u8>>),
 }
 
@@ -98,8 +112,22 @@ fn typed_ahead() -> MutexGuard<'static, Vec<u8>> {
     TYPED_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Keeps what was typed while nobody reads a message, for the next one. The terminal may have turned
+/// Enter into a line feed.
+pub(crate) fn keep_for_later(typed: &[u8]) {
+    typed_ahead().extend(typed.iter().map(|&byte| if byte == b'\n' { b'\r' } else { byte }));
+}
+
 fn consume(consumer: Consumer) -> std::io::Result<()> {
-    *CONSUMER.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer);
+    let mut current = CONSUMER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Consumer::Bytes(bytes) = &consumer {
+        let ahead = std::mem::take(&mut *typed_ahead());
+        if !ahead.is_empty() && bytes.send(ahead).is_err() {
+            unreachable!("the receiver is still here");
+        }
+    }
+    *current = Some(consumer);
+    drop(current);
     if READER.set(()).is_ok() {
         std::thread::Builder::new().name("keyboard".to_owned()).spawn(read)?;
     }
@@ -124,17 +152,15 @@ fn read() {
         match &mut *CONSUMER.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Consumer::Bytes(bytes)) => {
                 if let Err(SendError(typed)) = bytes.send(typed) {
-                    // Typed between two messages, while the terminal turned Enter into a line feed.
-                    let typed =
-                        typed.into_iter().map(|byte| if byte == b'\n' { b'\r' } else { byte });
-                    typed_ahead().extend(typed);
+                    keep_for_later(&typed);
                 }
             }
             Some(Consumer::Keys(decoder, keys)) => {
                 let mut pressed = decoder.decode(&typed);
                 pressed.extend(decoder.end());
-                if pressed.into_iter().any(|key| keys.send(key).is_err()) {
-                    tracing::debug!("nobody needs the keyboard at the moment");
+                let typed = Typed { keys: pressed, bytes: typed, at: Instant::now() };
+                if let Err(SendError(typed)) = keys.send(typed) {
+                    keep_for_later(&typed.bytes);
                 }
             }
             None => {}
@@ -185,14 +211,36 @@ enum SequenceState {
     #[default]
     Outside,
     AfterEscape,
-    /// A sequence that ends with a letter or a similar character.
+    /// A sequence that ends with a letter or a similar character. `number` is its parameter, if it
+    /// is the only one.
     Long {
         first: bool,
+        number: Option<u16>,
     },
     /// A sequence with this many more characters.
     Short(u8),
     /// A report of the terminal, up to its terminator.
     Report,
+    /// Pasted text, after this many characters of its terminator.
+    Paste(usize),
+}
+
+/// The parameter of the sequence at the beginning of pasted text.
+const PASTE: u16 = 200;
+const PASTE_END: [char; 6] = [ESCAPE, '[', '2', '0', '1', '~'];
+
+/// The parameter of a sequence with one more character.
+fn parameter(number: Option<u16>, next: char) -> Option<u16> {
+    number?.checked_mul(10)?.checked_add(u16::try_from(next.to_digit(10)?).ok()?)
+}
+
+/// How many characters of the terminator of a paste have arrived, with one more character.
+fn paste_end(arrived: usize, next: char) -> SequenceState {
+    match PASTE_END[arrived] == next {
+        true if arrived + 1 == PASTE_END.len() => SequenceState::Outside,
+        true => SequenceState::Paste(arrived + 1),
+        false => SequenceState::Paste(usize::from(next == ESCAPE)),
+    }
 }
 
 impl KeyDecoder {
@@ -215,17 +263,25 @@ impl KeyDecoder {
             (SequenceState::Long { .. } | SequenceState::Short(_), ESCAPE) => {
                 (SequenceState::AfterEscape, None)
             }
-            (SequenceState::AfterEscape, '[') => (SequenceState::Long { first: true }, None),
+            (SequenceState::AfterEscape, '[') => {
+                (SequenceState::Long { first: true, number: Some(0) }, None)
+            }
+            (SequenceState::Paste(arrived), one) => (paste_end(arrived, one), None),
             (SequenceState::AfterEscape, 'O') => (SequenceState::Short(1), None),
             (SequenceState::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => {
                 (SequenceState::Report, None)
             }
             (SequenceState::Report, ESCAPE) => (SequenceState::AfterEscape, None),
             (SequenceState::Report, one) if one != '\u{7}' => (SequenceState::Report, None),
-            (SequenceState::Long { .. }, ' '..='?') => (SequenceState::Long { first: false }, None),
+            (SequenceState::Long { number, .. }, ' '..='?') => {
+                (SequenceState::Long { first: false, number: parameter(number, one) }, None)
+            }
+            (SequenceState::Long { number: Some(PASTE), .. }, '~') => {
+                (SequenceState::Paste(0), None)
+            }
             // Mouse clicks of old terminals, and function keys of the Linux console.
-            (SequenceState::Long { first: true }, 'M') => (SequenceState::Short(3), None),
-            (SequenceState::Long { first: true }, '[') => (SequenceState::Short(1), None),
+            (SequenceState::Long { first: true, .. }, 'M') => (SequenceState::Short(3), None),
+            (SequenceState::Long { first: true, .. }, '[') => (SequenceState::Short(1), None),
             (SequenceState::Short(more @ 2..), _) => (SequenceState::Short(more - 1), None),
             (_, _) => (SequenceState::Outside, None),
         };
@@ -283,6 +339,17 @@ mod tests {
             let bytes: Vec<&[u8]> = sequence.as_bytes().chunks(1).collect();
             assert_eq!(typed(&bytes), "", "{sequence:?} in parts");
             assert_eq!(typed(&[b"x", sequence.as_bytes(), b"z"]), "xz", "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn pasted_text_gives_no_keys() {
+        for paste in ["y", "s\r", "\x1b[31my\x1b", "\x1b[200~y\x1b[20\x1b[2", "né"] {
+            let pasted = format!("\x1b[200~{paste}\x1b[201~");
+            assert_eq!(typed(&[pasted.as_bytes()]), "", "{paste:?}");
+            let bytes: Vec<&[u8]> = pasted.as_bytes().chunks(1).collect();
+            assert_eq!(typed(&bytes), "", "{paste:?} in parts");
+            assert_eq!(typed(&[b"x", pasted.as_bytes(), b"z"]), "xz", "{paste:?}");
         }
     }
 

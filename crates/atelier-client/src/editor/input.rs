@@ -38,18 +38,29 @@ pub(super) struct InputParser {
 }
 
 impl InputParser {
-    pub(super) fn parse(&mut self, bytes: &[u8]) -> Vec<Input> {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
         self.left.extend_from_slice(bytes);
-        let mut inputs = Vec::new();
-        while let Some((input, used)) = self.next() {
-            self.left.drain(..used);
-            inputs.extend(input);
-        }
-        inputs
     }
 
-    /// The next input, if it has one, and how many bytes it takes. `None` until more bytes arrive.
-    fn next(&mut self) -> Option<(Option<Input>, usize)> {
+    /// The next input. `None` until more bytes arrive.
+    pub(super) fn next(&mut self) -> Option<Input> {
+        while let Some((input, used)) = self.parse() {
+            self.left.drain(..used);
+            if input.is_some() {
+                return input;
+            }
+        }
+        None
+    }
+
+    /// The bytes that have given no input yet.
+    pub(super) fn into_rest(self) -> Vec<u8> {
+        self.left
+    }
+
+    /// What the next bytes mean, if they mean anything, and how many they are. `None` until more
+    /// bytes arrive.
+    fn parse(&mut self) -> Option<(Option<Input>, usize)> {
         if self.pasting {
             return self.pasted();
         }

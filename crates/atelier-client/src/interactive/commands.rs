@@ -1,22 +1,14 @@
 //! The commands of a session, which begin with a slash.
 
 use super::Session;
-use crate::{
-    chat::tree::tree,
-    error::{Error, Result},
-};
+use crate::{chat::tree::tree, error::Result};
 use atelier_api::{
     models::{DefaultModelChange, ModelLevel, ModelsOverview},
     work::PlanDetails,
 };
-use atelier_core::{
-    Agent,
-    gate::{CallStatus, GatedCall},
-    nearest::suggestion,
-};
+use atelier_core::{Agent, nearest::suggestion};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -39,7 +31,7 @@ const HELP: &str = "\
 /agent [NAME]   talk to this agent; without a name: list them; `/agent auto`: let the project plan
 /model [NAME]   choose your default model; without a name: show what answers
 /plan           show the plan of the last message
-/diff           show what has changed in the folder (git diff)
+/diff           show what has changed in the folder since the last commit (git)
 /undo           take back the last change, if this server can
 /cost           show what this session has used
 /resume [ID]    continue another conversation
@@ -110,10 +102,6 @@ pub(super) fn completions(word: &str, dir: &Path) -> Vec<String> {
     found
 }
 
-/// How long a call of a command may take.
-const CALL_TIME: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
 #[derive(Deserialize)]
 struct Agents {
     agents: Vec<AgentEntry>,
@@ -127,32 +115,13 @@ struct AgentEntry {
     answered_by: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Tools {
-    tools: Vec<ToolEntry>,
-}
-
-#[derive(Deserialize)]
-struct ToolEntry {
-    name: String,
-}
-
-/// The result of a command.
-#[derive(Deserialize)]
-struct Printed {
-    stdout: String,
-}
-
 impl Session {
     pub(super) async fn command(&mut self, command: Command) -> Result<()> {
         match command {
             Command::Agent(name) => self.choose_agent(name).await,
             Command::Model(name) => self.choose_model(name).await,
             Command::Plan => self.show_plan().await,
-            Command::Diff => {
-                let params = json!({"command": "git", "args": ["diff"]});
-                self.call_tool("execute_command", params).await
-            }
+            Command::Diff => self.show_changes().await,
             Command::Undo => self.undo().await,
             Command::Cost => {
                 let cost =
@@ -224,52 +193,6 @@ impl Session {
                 tree(&tasks).iter().for_each(|line| self.say(&format!("  {line}")));
             }
             None => self.say("There is no plan yet: `/agent auto` lets the project plan."),
-        }
-        Ok(())
-    }
-
-    async fn undo(&self) -> Result<()> {
-        let tools: Tools = self.project.api.get(&self.project.path("tools/available")).await?;
-        match tools.tools.iter().any(|tool| tool.name == "undo") {
-            true => self.call_tool("undo", json!({})).await,
-            false => {
-                self.say("This server cannot take changes back: use git in the folder.");
-                Ok(())
-            }
-        }
-    }
-
-    /// Makes a call on the person's behalf and prints its result.
-    async fn call_tool(&self, tool: &str, params: Value) -> Result<()> {
-        let session = self.conversation.as_ref().map(|conversation| conversation.id);
-        let body = json!({"tool_name": tool, "tool_params": params, "session_id": session});
-        let mut call: GatedCall =
-            self.project.api.post(&self.project.path("tools/execute"), &body).await?;
-        let waiting = async {
-            while !call.status.is_settled() {
-                tokio::time::sleep(LOOK_EVERY).await;
-                call = self.project.call(call.tool_id).await?;
-            }
-            Ok::<(), Error>(())
-        };
-        match tokio::time::timeout(CALL_TIME, waiting).await {
-            Ok(outcome) => outcome?,
-            Err(_) => {
-                self.say("The call has not ended yet: the console shows its state.");
-                return Ok(());
-            }
-        }
-        let result = call.result.as_ref().map(|result| json!(result)).unwrap_or_default();
-        let printed: Option<Printed> = serde_json::from_value(result.clone()).ok();
-        match (call.status, printed.map(|printed| printed.stdout)) {
-            (CallStatus::Completed, Some(text)) if !text.trim().is_empty() => self.say(&text),
-            (CallStatus::Completed, Some(_)) => self.say("Nothing has changed."),
-            (CallStatus::Completed, None) => self.say(&result.to_string()),
-            (status, _) => {
-                let why =
-                    call.error.map_or_else(String::new, |error| format!(": {}", error.detail));
-                self.say(&format!("The call is {}{why}", status.as_str()));
-            }
         }
         Ok(())
     }

@@ -278,6 +278,79 @@ async fn escape_interrupts_the_agents_of_a_session() {
     assert!(ann.left().await.success());
 }
 
+/// DY-06: what is typed while agents work is neither lost nor an answer: it is the next message.
+#[tokio::test]
+async fn text_typed_while_agents_work_is_the_next_message() {
+    let model = ScriptedModel::queue([Reply::silence(), Reply::text("Here I am.")]).await;
+    let server = super::with_model(Sqlite, &model).await;
+    let (machine, chat) = (Machine::new(), Chat::new(&server, "ann").await);
+    let words = ["--no-connect", "--agent", "coder"];
+    let mut ann = Person::starts(in_folder(&machine, &chat, &server.url, &words));
+    ann.sees("coder › ").await;
+    ann.presses("think\r");
+    model.answering(1).await;
+    ann.sees("coder: working").await;
+    ann.presses("q");
+    ann.presses("uestion, please\r\u{1b}[200~/qu\u{1b}[201~");
+    ann.presses("it");
+    ann.presses("\r");
+    ann.presses("\u{1b}");
+    ann.sees("not completed").await;
+    model.left(1).await;
+    ann.sees("› question, please").await;
+    ann.sees("Here I am.").await;
+    ann.sees("› /quit").await;
+    assert!(ann.left().await.success());
+    let asked = chat.get("chat/sessions?limit=1").await["sessions"][0]["id"].clone();
+    let messages = chat.get(&format!("chat/sessions/{}/messages", asked.as_str().unwrap())).await;
+    assert_eq!(messages["messages"][1]["content"], "question, please", "{messages}");
+}
+
+/// DY-06: a command that needs an approval shows its card in place, and Escape or Ctrl-C cancels it.
+#[tokio::test]
+async fn command_shows_its_card_and_can_be_cancelled() {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    let server = crate::start(Sqlite).await;
+    let chat = Chat::new(&server, "ann").await;
+    let mut ann = Person::starts(in_folder(&machine, &chat, &server.url, &["--agent", "writer"]));
+    ann.sees("Connect it? [Y/n]").await;
+    ann.presses("y\r");
+    ann.sees("Connected ").await;
+    ann.sees("writer › ").await;
+    ann.presses("/undo\r");
+    ann.sees("There is no change to undo.").await;
+    ann.sees("writer › ").await;
+    ann.presses("write a.txt: new\r");
+    ann.sees(KEYS).await;
+    ann.presses("y");
+    ann.sees("completed; ").await;
+    for escapes in [true, false] {
+        ann.sees("writer › ").await;
+        ann.presses("/undo\r");
+        ann.sees("+old").await;
+        ann.sees(KEYS).await;
+        match escapes {
+            true => ann.presses("\u{1b}"),
+            false => ann.interrupts(),
+        }
+        ann.sees("Cancelled.").await;
+        assert_eq!(machine.read("a.txt").trim_end(), "new");
+    }
+    ann.sees("writer › ").await;
+    ann.presses("/undo\r");
+    ann.sees(KEYS).await;
+    ann.presses("y");
+    ann.sees("approved once").await;
+    ann.sees("The last change is taken back.").await;
+    assert_eq!(machine.read("a.txt"), "old\n");
+    ann.sees("writer › ").await;
+    ann.presses("/diff\r");
+    ann.sees("This folder is not in a git repository").await;
+    ann.presses("/quit\r");
+    assert!(ann.left().await.success());
+}
+
 /// DY-06: standard input is the message, and without a terminal there are no colours.
 #[tokio::test]
 async fn standard_input_is_the_message() {

@@ -74,6 +74,12 @@ impl Person {
         eventually("the program ends", async || process.borrow_mut().try_wait().unwrap()).await
     }
 
+    /// Ctrl-C while agents work. The program has no controlling terminal that would send the signal.
+    pub(crate) fn interrupts(&self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    }
+
     pub(crate) fn presses(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
@@ -142,7 +148,10 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     ann.sees("Warning").await;
     ann.presses("x");
     ann.sees("Nothing was decided").await;
-    ann.presses("aa");
+    ann.sees(KEYS).await;
+    ann.presses("a");
+    ann.sees("Warning").await;
+    ann.presses("a");
     ann.sees("this agent is trusted").await;
     let granted = ask("create_directory", json!({"path": "e"})).await;
     assert!(granted["grant_id"].is_string(), "{granted}");
@@ -177,6 +186,10 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
     setup.until(&second, "pending_approval").await;
     ann.sees(KEYS).await;
     ann.presses("yyyyyy");
+    ann.sees("Only a single key answers: nothing was decided.").await;
+    assert_eq!(desk.show(&first).await["status"], "pending_approval");
+    ann.sees(KEYS).await;
+    ann.presses("y");
     ann.sees("approved once").await;
     setup.until(&first, "completed").await;
     let card = ann.sees(KEYS).await;
@@ -184,6 +197,32 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
     assert_eq!(setup.show(&second).await["status"], "pending_approval");
     ann.presses("y");
     setup.until(&second, "completed").await;
+}
+
+/// TL-06.3: neither a message nor pasted text decides a card, whatever letters it has.
+#[tokio::test]
+async fn text_typed_or_pasted_at_a_card_does_not_decide() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let before = ann.sees(KEYS).await;
+    assert!(!before.contains("approved"), "{before}");
+    for text in ["say thanks\r", "\u{1b}[200~hey there\u{1b}[201~y", "yes\r", "nay"] {
+        ann.presses(text);
+        ann.sees("Only a single key answers: nothing was decided.").await;
+        ann.sees(KEYS).await;
+        assert_eq!(desk.show(&call).await["status"], "pending_approval", "{text:?}");
+    }
+    ann.presses("\u{1b}[200~y\u{1b}[201~");
+    ann.presses("no");
+    ann.sees("Only a single key answers: nothing was decided.").await;
+    ann.sees(KEYS).await;
+    assert_eq!(desk.show(&call).await["status"], "pending_approval", "pasted");
+    ann.presses("y");
+    ann.sees("approved once").await;
+    desk.until(&call, "completed").await;
 }
 
 /// Letters in the sequences of arrow and keypad keys do not decide, and Escape cancels a rejection.
