@@ -248,7 +248,7 @@ impl Cards {
                 self.close("not decided");
                 self.stop.cancel();
             }
-            Mode::Choosing | Mode::Confirming => self.typing.add(&typed.keys, typed.at),
+            Mode::Choosing | Mode::Confirming => self.typing.add(&typed),
         }
     }
 

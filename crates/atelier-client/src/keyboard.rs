@@ -23,6 +23,8 @@ pub(crate) fn is_attended(output: &impl IsTerminal) -> bool {
 pub(crate) struct Typed {
     /// The keys among it. Pasted text gives none.
     pub(crate) keys: Vec<char>,
+    /// Whether a part of it was pasted.
+    pub(crate) pasted: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) at: Instant,
 }
@@ -158,7 +160,8 @@ fn read() {
             Some(Consumer::Keys(decoder, keys)) => {
                 let mut pressed = decoder.decode(&typed);
                 pressed.extend(decoder.end());
-                let typed = Typed { keys: pressed, bytes: typed, at: Instant::now() };
+                let pasted = std::mem::take(&mut decoder.pasted);
+                let typed = Typed { keys: pressed, pasted, bytes: typed, at: Instant::now() };
                 if let Err(SendError(typed)) = keys.send(typed) {
                     keep_for_later(&typed.bytes);
                 }
@@ -204,6 +207,8 @@ struct KeyDecoder {
     /// The first bytes of a character whose rest is missing.
     incomplete: Vec<u8>,
     state: SequenceState,
+    /// Whether pasted text has arrived.
+    pasted: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -285,6 +290,7 @@ impl KeyDecoder {
             (SequenceState::Short(more @ 2..), _) => (SequenceState::Short(more - 1), None),
             (_, _) => (SequenceState::Outside, None),
         };
+        self.pasted |= matches!(state, SequenceState::Paste(_));
         self.state = state;
         key
     }

@@ -1,6 +1,7 @@
 //! Tells a key that answers a card from text: a key answers only if nothing else was typed shortly
 //! before it, together with it, or shortly after it.
 
+use crate::keyboard::Typed;
 use std::time::{Duration, Instant};
 
 /// Keys that arrive closer together than this are text. People type letters of a word faster.
@@ -25,11 +26,13 @@ impl Typing {
         self.last = Some(at);
     }
 
-    /// Adds what one read has brought. Without keys, it was a paste or a key that is no character.
-    pub(super) fn add(&mut self, keys: &[char], at: Instant) {
+    /// Adds what was typed at a card. Without keys, it was a paste or a key that is no character.
+    pub(super) fn add(&mut self, typed: &Typed) {
+        let at = typed.at;
         let continues = self.run.is_some() || self.last.is_some_and(|last| at < last + PAUSE);
-        self.run = match keys {
-            &[key] if !continues => Some(Run::Key(key)),
+        self.run = match *typed.keys {
+            _ if typed.pasted => Some(Run::Text),
+            [key] if !continues => Some(Run::Key(key)),
             [] if !continues => None,
             _ => Some(Run::Text),
         };
@@ -64,12 +67,18 @@ impl Typing {
 mod tests {
     use super::*;
 
+    /// What one read has brought; text in brackets is pasted.
+    fn typed(text: &str, at: Instant) -> Typed {
+        let pasted = text.starts_with('[');
+        let keys = text.rsplit(']').next().unwrap_or_default().chars().collect();
+        Typed { keys, pasted, bytes: text.into(), at }
+    }
+
     /// The answer to a card, from reads and their times in milliseconds.
     fn answer(reads: &[(&str, u64)]) -> Option<char> {
         let (start, mut typing) = (Instant::now(), Typing::default());
         for (keys, at) in reads {
-            let keys: Vec<char> = keys.chars().collect();
-            typing.add(&keys, start + Duration::from_millis(*at));
+            typing.add(&typed(keys, start + Duration::from_millis(*at)));
         }
         typing.end()
     }
@@ -80,7 +89,11 @@ mod tests {
         assert_eq!(answer(&[("say thanks", 0)]), None);
         assert_eq!(answer(&[("s", 0), ("a", 120), ("y", 250)]), None);
         // A paste, and a key right after it.
-        assert_eq!(answer(&[("", 0)]), None);
+        for paste in ["[y]", "[hey]y"] {
+            assert_eq!(answer(&[(paste, 0)]), None);
+            assert_eq!(answer(&[(paste, 0), ("y", 100)]), None);
+        }
+        // An arrow key, and a key right after it.
         assert_eq!(answer(&[("", 0), ("y", 100)]), None);
         assert_eq!(answer(&[("", 0), ("y", 500)]), Some('y'));
     }
@@ -89,11 +102,11 @@ mod tests {
     fn key_after_other_text_is_no_answer() {
         let (start, mut typing) = (Instant::now(), Typing::default());
         typing.note(start);
-        typing.add(&['y'], start + Duration::from_millis(100));
+        typing.add(&typed("y", start + Duration::from_millis(100)));
         assert_eq!(typing.end(), None);
-        typing.add(&['y'], start + Duration::from_millis(600));
+        typing.add(&typed("y", start + Duration::from_millis(600)));
         assert_eq!(typing.end(), Some('y'));
-        typing.add(&['y'], start + Duration::from_millis(1200));
+        typing.add(&typed("y", start + Duration::from_millis(1200)));
         typing.forget();
         assert_eq!(typing.end(), None);
     }

@@ -303,7 +303,7 @@ async fn text_typed_while_agents_work_is_the_next_message() {
     assert!(ann.left().await.success());
     let asked = chat.get("chat/sessions?limit=1").await["sessions"][0]["id"].clone();
     let messages = chat.get(&format!("chat/sessions/{}/messages", asked.as_str().unwrap())).await;
-    assert_eq!(messages["messages"][1]["content"], "question, please", "{messages}");
+    assert_eq!(messages["messages"][2]["content"], "question, please", "{messages}");
 }
 
 /// DY-06: a command that needs an approval shows its card in place, and Escape or Ctrl-C cancels it.

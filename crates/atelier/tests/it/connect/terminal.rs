@@ -209,17 +209,14 @@ async fn text_typed_or_pasted_at_a_card_does_not_decide() {
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     let before = ann.sees(KEYS).await;
     assert!(!before.contains("approved"), "{before}");
-    for text in ["say thanks\r", "\u{1b}[200~hey there\u{1b}[201~y", "yes\r", "nay"] {
+    for text in
+        ["say thanks\r", "\u{1b}[200~hey there\u{1b}[201~y", "\u{1b}[200~y\u{1b}[201~", "nay"]
+    {
         ann.presses(text);
         ann.sees("Only a single key answers: nothing was decided.").await;
         ann.sees(KEYS).await;
         assert_eq!(desk.show(&call).await["status"], "pending_approval", "{text:?}");
     }
-    ann.presses("\u{1b}[200~y\u{1b}[201~");
-    ann.presses("no");
-    ann.sees("Only a single key answers: nothing was decided.").await;
-    ann.sees(KEYS).await;
-    assert_eq!(desk.show(&call).await["status"], "pending_approval", "pasted");
     ann.presses("y");
     ann.sees("approved once").await;
     desk.until(&call, "completed").await;
