@@ -17,6 +17,7 @@ mod guard;
 mod guard;
 mod jobs;
 mod landing;
+mod landing_links;
 mod scan;
 mod shell;
 

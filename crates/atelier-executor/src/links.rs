@@ -22,6 +22,16 @@ pub(crate) fn resolve(
     root_path: &Path,
     path: &Path,
 ) -> Result<PathBuf, Errno> {
+    resolve_with(root_path, path, |parent, name| read_link(root, parent, name))
+}
+
+/// Like [`resolve`], in a tree whose links are read by `read_link`: it gets a folder, whose path has
+/// no links, and a name in it, and returns the link's target.
+pub(crate) fn resolve_with(
+    root_path: &Path,
+    path: &Path,
+    read_link: impl Fn(&Path, &OsStr) -> Result<Option<PathBuf>, Errno>,
+) -> Result<PathBuf, Errno> {
     let mut todo: VecDeque<OsString> = VecDeque::new();
     push_front(&mut todo, path)?;
     let mut done = PathBuf::new();
@@ -33,7 +43,7 @@ pub(crate) fn resolve(
             }
             continue;
         }
-        let Some(target) = read_link(root, &done, &name)? else {
+        let Some(target) = read_link(&done, &name)? else {
             done.push(name);
             continue;
         };
@@ -65,7 +75,11 @@ fn push_front(todo: &mut VecDeque<OsString>, path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-fn read_link(root: BorrowedFd<'_>, parent: &Path, name: &OsStr) -> Result<Option<PathBuf>, Errno> {
+pub(crate) fn read_link(
+    root: BorrowedFd<'_>,
+    parent: &Path,
+    name: &OsStr,
+) -> Result<Option<PathBuf>, Errno> {
     let parent = beneath::open(root, parent, beneath::DIRECTORY)?;
     match rustix::fs::readlinkat(parent.as_fd(), name, Vec::new()) {
         Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),

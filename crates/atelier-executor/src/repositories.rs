@@ -7,6 +7,7 @@
 //! deleted long ago.
 
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::io::Read;
@@ -46,6 +47,29 @@ impl Workspace {
             let first = path.strip_prefix(dir).ok().and_then(|below| below.iter().next());
             self.is_repository_with(dir, first)
         })
+    }
+
+    /// A folder that is a repository, or is one when all these entries are there, and that one of
+    /// them is in. Entries that are removed are named as well: they were there.
+    pub(crate) fn repository_written<'p>(
+        &self,
+        entries: impl Iterator<Item = &'p Path>,
+    ) -> Option<PathBuf> {
+        let mut named: BTreeMap<&Path, BTreeSet<&OsStr>> = BTreeMap::new();
+        for path in entries {
+            for (below, dir) in path.ancestors().zip(path.ancestors().skip(1)) {
+                named.entry(dir).or_default().extend(below.file_name());
+            }
+        }
+        let is_repository = |dir: &Path, names: &BTreeSet<&OsStr>| {
+            let folder = beneath::open(self.handle(), dir, beneath::DIRECTORY).ok();
+            makes_repository(|name| {
+                names.contains(OsStr::new(name))
+                    || folder.as_ref().is_some_and(|folder| is_there(folder, name))
+            })
+        };
+        let found = named.iter().find(|(dir, names)| is_repository(dir, names));
+        found.map(|(dir, _)| dir.to_path_buf())
     }
 
     /// The way from the folder of a repository to `path`, if the path is in one or is one.

@@ -8,6 +8,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use atelier_core::policy::verdict::Verdict;
 use atelier_executor::{LayerOptions, Layers};
 use common::Fixture;
 use serde_json::{Value, json};
@@ -159,7 +160,6 @@ fn a_link_in_place_of_a_folder_leads_nowhere() {
 /// LY-26: what was approved is what lands.
 #[test]
 fn a_layer_that_changes_after_the_preview_does_not_land() {
-    use atelier_core::policy::verdict::Verdict;
     use atelier_executor::{Approval, Cancel, Expect, Preview};
     let f = Fixture::new();
     shell(&f, "echo one > notes.txt");
@@ -187,4 +187,115 @@ fn a_layer_that_changes_after_the_preview_does_not_land() {
     let outcome = f.tools().execute(&call, &approval, &Cancel::new().unwrap()).to_value();
     assert_eq!(outcome["success"], json!(true), "{outcome:#}");
     assert_eq!(fs::read_to_string(f.path("notes.txt")).unwrap(), "one\n");
+}
+
+/// How risky landing these paths is, and the rule that says so.
+fn rated(f: &Fixture, tool: &str, params: Value) -> (Verdict, String) {
+    let judged = f.judge(tool, params);
+    (judged.verdict, judged.rule)
+}
+
+/// LY-38: a folder that is a repository by what is in it can start programs, whatever it is called.
+#[test]
+fn landing_what_makes_a_repository_is_high() {
+    let high = (Verdict::High, "land file.repository".to_owned());
+    let land = |f: &Fixture, path: &str| {
+        let rating = rated(f, "land", json!({ "paths": [path] }));
+        let landed = f.call("land", json!({ "paths": [path] })).to_value();
+        assert_eq!(landed["success"], json!(true), "{path}: {landed:#}");
+        rating
+    };
+    let f = Fixture::new();
+    let bare = "mkdir -p lib/v/objects lib/v/refs; echo 'ref: refs/heads/main' > lib/v/HEAD; \
+        printf '[core]\\nfsmonitor = ./x\\n' > lib/v/config; echo t > lib/v/objects/t; \
+        echo t > lib/v/refs/t";
+    shell(&f, bare);
+    assert_eq!(rated(&f, "land", json!({})), high);
+    // One after the other, the one that completes the repository is asked about, and all after it.
+    assert_eq!(land(&f, "lib/v/config").0, Verdict::Medium);
+    assert_eq!(land(&f, "lib/v/HEAD").0, Verdict::Medium);
+    assert_eq!(land(&f, "lib/v/refs").0, Verdict::Medium);
+    assert_eq!(land(&f, "lib/v/objects"), high);
+    shell(&f, "echo more >> lib/v/config; mkdir lib/v/new; echo x > lib/v/new/x");
+    assert_eq!(land(&f, "lib/v/config"), high);
+    assert_eq!(land(&f, "lib/v/new"), high);
+    // The folder beside it is none.
+    shell(&f, "echo x > lib/x; echo x > HEAD");
+    assert_eq!(land(&f, "lib/x").0, Verdict::Medium);
+    // The root is a folder like any other.
+    assert_eq!(land(&f, "HEAD").0, Verdict::Medium);
+    shell(&f, "mkdir objects refs");
+    assert_eq!(rated(&f, "land", json!({})), high);
+    // Empty folders, links and the worktree of another repository make one as well.
+    for script in [
+        "mkdir -p w/objects w/refs; touch w/HEAD",
+        "mkdir w; ln -s ../notes.txt w/HEAD; ln -s ../src w/objects; ln -s ../src w/refs",
+        "mkdir w; touch w/HEAD; echo ../lib/v > w/commondir",
+    ] {
+        let f = Fixture::new();
+        shell(&f, script);
+        assert_eq!(rated(&f, "land", json!({})), high, "{script}");
+    }
+    // What a person has begun is completed.
+    let f = Fixture::new();
+    f.put("w/HEAD", "x");
+    f.put("w/objects/x", "x");
+    shell(&f, "mkdir -p w/refs; touch w/refs/x");
+    assert_eq!(rated(&f, "land", json!({})), high);
+}
+
+/// LY-38: the same holds for what is brought back.
+#[test]
+fn undoing_what_makes_a_repository_is_high() {
+    let f = Fixture::new();
+    for name in ["w/HEAD", "w/objects/x", "w/refs/x"] {
+        f.put(name, "x");
+    }
+    let gone = f.call("delete_file", json!({ "path": "w/HEAD" })).to_value();
+    assert_eq!(gone["success"], json!(true), "{gone:#}");
+    let undo = rated(&f, "undo", json!({}));
+    assert_eq!(undo, (Verdict::High, "undo file.repository".to_owned()));
+}
+
+/// LY-39: a chain of links leads out as well as a single one, in whatever order they land.
+#[test]
+fn chains_of_links_that_lead_out_do_not_land() {
+    let f = Fixture::new();
+    let land = |path: &str| {
+        let landed = f.call("land", json!({ "paths": [path] })).to_value();
+        (landed["success"] == json!(true), landed["error"].as_str().unwrap_or("").to_owned())
+    };
+    let leads_out = |path: &str| {
+        let (landed, why) = land(path);
+        assert!(!landed && why.contains("leads out of the workspace"), "{path}: {why}");
+    };
+    f.put("d/x", "x");
+    shell(&f, "ln -s .. d/l1; ln -s d/l1/.. l2; ln -s d/l1/../home/x l3; ln -s d/../notes.txt l4");
+    leads_out(".");
+    for path in ["l2", "l3", "l4"] {
+        leads_out(path);
+    }
+    assert!(land("d/l1").0);
+    for path in ["l2", "l3"] {
+        leads_out(path);
+    }
+    f.call("discard", json!({}));
+    // A person's own link leads out, and into their repository.
+    symlink(f.base().join("out"), f.path("mine")).unwrap();
+    symlink(f.path(".git"), f.path("repo")).unwrap();
+    assert!(f.bash("git init -q"));
+    shell(&f, "ln -s mine/secret.txt l5; ln -s repo/config l6; ln -s d/l7 l8; ln -s ../mine d/l7");
+    for path in ["l5", "l6", "d/l7", "l8", "."] {
+        leads_out(path);
+    }
+    f.call("discard", json!({}));
+    // Others land: to a neighbour, upwards, to nothing, through other links, and in a circle.
+    shell(
+        &f,
+        "mkdir -p n/a n/.bin; echo x > n/a/x; ln -s ../a/x n/.bin/x; ln -s n/.bin/x l9; ln -s none \
+         l10; ln -s l12 l11; ln -s l11 l12; ln -s d/l1/notes.txt l13; ln -s . l14",
+    );
+    let (landed, why) = land(".");
+    assert!(landed, "{why}");
+    assert_eq!(fs::read_to_string(f.path("l9")).unwrap(), "x\n");
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atelier_core::path::WorkspacePath;
@@ -90,6 +90,9 @@ impl Layer<'_> {
         let (mut list, mut set) = (Vec::new(), ChangeSet::default());
         for change in &meant {
             self.add(workspace, change, &upper, &mut list, &mut set)?;
+        }
+        if let Some(path) = set.link_that_leaves(workspace) {
+            return Err(unfit(path, "it is a link that leads out of the workspace"));
         }
         Pending::new(list, set)
     }
@@ -328,27 +331,8 @@ fn check_after(path: &Path, after: &Entry) -> Result<()> {
         Entry::File { mode, .. } if mode & 0o7000 != 0 => {
             Err(unfit(path, "it has the set-user-ID, set-group-ID or sticky bit"))
         }
-        Entry::Link { target } if leaves(path, Path::new(target)) => {
-            Err(unfit(path, "it is a link that leads out of the workspace"))
-        }
         _ => Ok(()),
     }
-}
-
-/// Whether a link at `path` leads out of the workspace. An absolute link does, because on another
-/// machine it means something else.
-fn leaves(path: &Path, target: &Path) -> bool {
-    let mut depth = path.components().count().saturating_sub(1);
-    for part in target.components() {
-        match part {
-            Component::Normal(name) if is_in_git(Path::new(name)) => return true,
-            Component::Normal(_) => depth += 1,
-            Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
-            _ => return true,
-        }
-    }
-    false
 }
 
 fn unfit(path: &Path, why: &'static str) -> Error {

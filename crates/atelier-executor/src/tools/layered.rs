@@ -9,7 +9,7 @@ use atelier_core::path::WorkspacePath;
 use atelier_core::policy::Access;
 use atelier_core::policy::call::ToolCall;
 use atelier_core::policy::layered::{ChangeKind, FileChange, judge_shell_isolation};
-use atelier_core::policy::verdict::Judgement;
+use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::tools::Rating;
 use atelier_core::{CallId, ConversationId, TaskId};
 use serde_json::{Value, json};
@@ -72,8 +72,8 @@ impl<'t> Tools<'t> {
                 Some(limited) => judgement.stricter(limited),
                 None => judgement,
             },
-            Rating::Landing => match self.pending_changes(call) {
-                Ok(changes) => judgement.stricter(self.policy.judge_changes(call.name(), &changes)),
+            Rating::Landing => match self.judge_pending_changes(call) {
+                Ok(landing) => judgement.stricter(landing),
                 // The call will fail with this error, and change nothing.
                 Err(_) => judgement,
             },
@@ -90,9 +90,27 @@ impl<'t> Tools<'t> {
         })
     }
 
-    /// What landing or undoing would change in the workspace.
-    fn pending_changes(&self, call: &ToolCall) -> Result<Vec<FileChange>> {
-        self.with_pending(call, |_, pending, _| Ok(pending.changes.clone()))
+    /// Judges what landing or undoing would change in the workspace.
+    fn judge_pending_changes(&self, call: &ToolCall) -> Result<Judgement> {
+        self.with_pending(call, |_, pending, _| Ok(self.judge_pending(call, pending)))
+    }
+
+    /// Judges changes by their names, and by the repositories that there are with them: the
+    /// settings of a repository can start programs, whatever its folder is called.
+    fn judge_pending(&self, call: &ToolCall, pending: &Pending) -> Judgement {
+        let judgement = self.policy.judge_changes(call.name(), &pending.changes);
+        let paths = pending.set.steps.iter().map(|step| step.path.as_path());
+        let Some(folder) = self.workspace.repository_written(paths) else { return judgement };
+        let folder = match folder.as_os_str().is_empty() {
+            true => "The root".to_owned(),
+            false => folder.display().to_string(),
+        };
+        let reason = format!(
+            "{folder} is a git repository, or becomes one. The settings of a repository can start \
+             programs when somebody uses git there."
+        );
+        let repository = Judgement::new(Verdict::High, "file.repository", reason);
+        judgement.stricter(repository.about(call.name()))
     }
 
     /// Works out what landing or undoing would change, and keeps everybody else out meanwhile.
@@ -325,7 +343,7 @@ pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
     tools.with_pending(run.call, |held, pending, planned| {
         // Jobs may have changed the layer since it was judged, so exactly what lands is judged.
-        let judgement = tools.policy.judge_changes(run.call.name(), &pending.changes);
+        let judgement = tools.judge_pending(run.call, pending);
         if !run.approval.allows(&judgement) {
             return Ok(ToolOutcome::refused(&judgement));
         }
