@@ -286,8 +286,9 @@ impl Connection {
         for call in runner.machine.project.calls(CallStatus::Previewing).await? {
             if call.client_id == Some(runner.machine.client) {
                 let params = self.full_params(call.tool_id, call.tool_params).await?;
+                let GatedCall { tool_id, session_id, task_id, requested_by, .. } = call;
                 let origin =
-                    origin(runner.machine.client, call.tool_id, call.session_id, call.task_id);
+                    origin(runner.machine.client, tool_id, session_id, task_id, requested_by);
                 runner.preview(origin, call.tool_name, params);
             }
         }
@@ -344,8 +345,9 @@ impl Connection {
                 tool_params,
                 session_id,
                 task_id,
+                requested_by,
             } if client_id == runner.machine.client => {
-                let origin = origin(client_id, tool_id, session_id, task_id);
+                let origin = origin(client_id, tool_id, session_id, task_id, requested_by);
                 runner.preview(origin, tool_name, self.full_params(tool_id, tool_params).await?);
             }
             Event::ToolExecutionSignal {
@@ -356,6 +358,7 @@ impl Connection {
                 tool_params,
                 session_id,
                 task_id,
+                requested_by,
                 digest,
                 risk_level,
                 class,
@@ -370,6 +373,7 @@ impl Connection {
                 tool_params: self.full_params(tool_id, tool_params).await?,
                 session_id,
                 task_id,
+                requested_by,
                 digest,
                 risk_level,
                 class,

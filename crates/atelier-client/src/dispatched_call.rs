@@ -2,7 +2,7 @@
 
 use crate::{journal::Key, local_workspace::LocalWorkspace};
 use atelier_core::{
-    CallId, ClientId, ConversationId, FailureCode, TaskId,
+    CallId, ClientId, ConversationId, FailureCode, TaskId, TokenId,
     digest::{CallDigest, PreviewDigest},
     gate::{GatedCall, ToolOutcome},
     policy::{
@@ -23,6 +23,8 @@ pub(crate) struct DispatchedCall {
     pub(crate) tool_params: Value,
     pub(crate) session_id: Option<ConversationId>,
     pub(crate) task_id: Option<TaskId>,
+    /// The program that asked for the call, which has a layer of its own.
+    pub(crate) requested_by: Option<TokenId>,
     pub(crate) digest: Option<CallDigest>,
     pub(crate) risk_level: Verdict,
     /// Everything that was known about the call when it was approved. Older servers do not tell.
@@ -45,6 +47,7 @@ impl From<GatedCall> for DispatchedCall {
             tool_params: call.tool_params,
             session_id: call.session_id,
             task_id: call.task_id,
+            requested_by: call.requested_by,
             digest: call.digest,
             risk_level: call.risk_level,
             class: call.class,
@@ -68,10 +71,10 @@ impl DispatchedCall {
         Approval { up_to: self.risk_level, class: self.class.clone(), expect }
     }
 
-    /// Where the call comes from. Calls outside a conversation share the layer of this machine's
-    /// connection.
+    /// Where the call comes from.
     pub(crate) fn origin(&self, client: ClientId) -> Origin {
-        origin(client, self.tool_id, self.session_id, self.task_id)
+        let Self { tool_id, session_id, task_id, requested_by, .. } = *self;
+        origin(client, tool_id, session_id, task_id, requested_by)
     }
 
     /// Judges the call again on this machine, where links in paths can be resolved.
@@ -82,7 +85,7 @@ impl DispatchedCall {
         up_to: Verdict,
     ) -> Result<ToolCall, ToolOutcome> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
-        let digest = CallDigest::of(&call);
+        let digest = CallDigest::asked_by(&call, self.requested_by);
         if self.digest != Some(digest) {
             return Err(ToolOutcome::failed(
                 FailureCode::DigestMismatch,
@@ -137,14 +140,21 @@ impl DispatchedCall {
     }
 }
 
-/// The origin of a call of a project.
+/// The origin of a call of a project. Calls outside a conversation share the layer of this machine's
+/// connection. A program has a layer of its own beside that of the conversation or the connection:
+/// what it puts there lands only if somebody approves its own landing.
 pub(crate) fn origin(
     client: ClientId,
     tool_id: CallId,
     session_id: Option<ConversationId>,
     task_id: Option<TaskId>,
+    requested_by: Option<TokenId>,
 ) -> Origin {
-    let layer = session_id.map_or_else(|| client.to_string(), |session| session.to_string());
+    let shared = session_id.map_or_else(|| client.to_string(), |session| session.to_string());
+    let layer = match requested_by {
+        Some(program) => format!("{shared}/{program}"),
+        None => shared,
+    };
     Origin { layer, tool_id: Some(tool_id), task_id, session_id }
 }
 
@@ -180,6 +190,7 @@ mod tests {
             tool_params: params,
             session_id: None,
             task_id: None,
+            requested_by: None,
             risk_level,
             class: CallClass::default(),
             base_checksum: None,
@@ -213,6 +224,11 @@ mod tests {
         let install =
             signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
         assert_eq!(code(&install, Verdict::High), None);
+        // A program has a layer of its own, so its call is another one than the owner's.
+        let shell = signal("shell", json!({"script": "true"}), Verdict::Medium);
+        assert_ne!(code(&shell, Verdict::High), Some("digest_mismatch"));
+        let program = DispatchedCall { requested_by: Some(TokenId(Uuid::from_u128(2))), ..shell };
+        assert_eq!(code(&program, Verdict::High), Some("digest_mismatch"));
         let hidden = DispatchedCall { network: false, ..install };
         assert_eq!(code(&hidden, Verdict::High), Some("approval_required"));
     }

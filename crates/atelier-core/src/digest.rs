@@ -2,6 +2,7 @@
 //! exactly what was approved.
 
 use crate::{
+    TokenId,
     gate::CallPreview,
     policy::call::ToolCall,
     tools::{Kind, Param, Presence, Surface, parse::Arg},
@@ -29,6 +30,20 @@ impl CallDigest {
                 form.argument(param, arg);
             }
         }
+        Self(form.0.finalize().into())
+    }
+
+    /// The digest of a call that a program may have asked for. If the call works in a layer, the
+    /// digest covers the program, because each has a layer of its own: a machine that does not know
+    /// of that computes another digest, and refuses the call.
+    pub fn asked_by(call: &ToolCall, program: Option<TokenId>) -> Self {
+        let digest = Self::of(call);
+        let Some(program) = program.filter(|_| call.tool.is_layered()) else {
+            return digest;
+        };
+        let mut form = CanonicalForm(Sha256::new());
+        form.text("atelier call of a program 1").text(&digest.to_string());
+        form.text(&program.to_string());
         Self(form.0.finalize().into())
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile,
     ConversationId, FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task,
-    TaskId, Usage,
+    TaskId, TokenId, Usage,
     digest::{CallDigest, PreviewDigest},
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::{class::CallClass, verdict::Verdict},
@@ -100,6 +100,9 @@ pub enum Event {
         session_id: Option<ConversationId>,
         #[serde(default)]
         task_id: Option<TaskId>,
+        /// The program that asked for the call, which has a layer of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requested_by: Option<TokenId>,
     },
     /// A tool call waits for its owner's approval.
     ToolApprovalRequest {
@@ -143,6 +146,9 @@ pub enum Event {
         session_id: Option<ConversationId>,
         #[serde(default)]
         task_id: Option<TaskId>,
+        /// The program that asked for the call, which has a layer of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requested_by: Option<TokenId>,
         digest: Option<CallDigest>,
         /// The risk that was approved. The client runs nothing that it rates higher.
         risk_level: Verdict,

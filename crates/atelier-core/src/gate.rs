@@ -347,12 +347,14 @@ impl GatedCall {
     }
 
     /// Whether an `agent` token with this session may read what the call was about and what came of
-    /// it: its own calls, and calls that it could have made itself without a question to anybody.
+    /// it: its own calls, and calls that it could have made itself without a question to anybody. In
+    /// the layers of others it can make none.
     pub fn is_open_to_program(&self, session: TokenId) -> bool {
         self.requested_by == Some(session)
             || (self.risk_level == Verdict::Low
                 && self.approval.is_none()
-                && self.grant_id.is_none())
+                && self.grant_id.is_none()
+                && !self.tool().is_some_and(|tool| tool.is_layered()))
     }
 
     /// The call without what it was about and what came of it, for programs that may only know of

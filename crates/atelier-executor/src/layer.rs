@@ -134,17 +134,26 @@ impl Layers {
 
     /// The layer with this key. It is made when something needs it.
     pub(crate) fn layer(&self, key: &str) -> Result<Layer<'_>> {
-        let name = &hex(&Sha256::digest(key.as_bytes()))[..16];
-        let folder = self.folder.join(name);
+        let folder = self.folder.join(folder_name(key));
         for part in ["upper", "work", "tmp", "jobs"] {
             private_folder(&folder.join(part))?;
         }
         Ok(Layer { layers: self, folder })
     }
 
-    /// Ends all jobs of a layer and removes it. What has landed stays.
+    /// Ends all jobs of a layer and removes it, and all layers beneath it. What has landed stays.
     pub fn end(&self, key: &str) -> Result<()> {
-        let layer = self.layer(key)?;
+        let beneath = format!("{}-", folder_name(key));
+        for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {
+            let entry = entry.map_err(io_error("list", &self.folder))?;
+            if entry.file_name().to_string_lossy().starts_with(&beneath) {
+                self.end_layer(&Layer { layers: self, folder: entry.path() })?;
+            }
+        }
+        self.end_layer(&self.layer(key)?)
+    }
+
+    fn end_layer(&self, layer: &Layer<'_>) -> Result<()> {
         layer.stop_all()?;
         let lock = layer.lock()?;
         layer.remove_all()?;
@@ -163,6 +172,13 @@ impl Layers {
     fn owner(&self) -> Option<&OwnedFd> {
         self.owner.as_ref().map(|(reader, _)| reader)
     }
+}
+
+/// The folder of the layer with this key. The parts of a key, between `/`, make it a layer beneath
+/// that of the parts before.
+fn folder_name(key: &str) -> String {
+    let part = |part: &str| hex(&Sha256::digest(part.as_bytes()))[..16].to_owned();
+    key.split('/').map(part).collect::<Vec<_>>().join("-")
 }
 
 /// One layer.

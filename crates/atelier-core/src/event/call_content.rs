@@ -5,6 +5,7 @@ use crate::{
     CallId, ProjectId,
     gate::{CallFailure, LINK},
     policy::verdict::Verdict,
+    tools::ToolTable,
 };
 use serde_json::json;
 
@@ -28,6 +29,7 @@ impl Event {
                 tool_params: _,
                 session_id,
                 task_id,
+                requested_by,
             } => Self::ToolPreviewRequest {
                 tool_params: link(tool_id),
                 tool_id,
@@ -35,9 +37,15 @@ impl Event {
                 tool_name,
                 session_id,
                 task_id,
+                requested_by,
             },
-            Self::ToolApprovalRequest { risk_level: Verdict::Low, .. }
-            | Self::ToolExecutionSignal { risk_level: Verdict::Low, .. } => return None,
+            Self::ToolApprovalRequest { risk_level: Verdict::Low, .. } => return None,
+            // A layer belongs to whoever works in it.
+            Self::ToolExecutionSignal { risk_level: Verdict::Low, ref tool_name, .. }
+                if !is_in_layer(tool_name) =>
+            {
+                return None;
+            }
             Self::ToolApprovalRequest {
                 approval_id,
                 tool_id,
@@ -88,6 +96,7 @@ impl Event {
                 timeout,
                 session_id,
                 task_id,
+                requested_by,
             } => Self::ToolExecutionSignal {
                 tool_params: link(tool_id),
                 tool_id,
@@ -103,6 +112,7 @@ impl Event {
                 timeout,
                 session_id,
                 task_id,
+                requested_by,
             },
             Self::ToolCallUpdated { tool_id, session_id, status, error: Some(error) } => {
                 let CallFailure { code, detail: _ } = error;
@@ -156,6 +166,10 @@ impl Event {
     }
 }
 
+fn is_in_layer(tool: &str) -> bool {
+    ToolTable::builtin().get(tool).is_some_and(|tool| tool.is_layered())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +217,7 @@ mod tests {
             timeout: None,
             session_id: None,
             task_id: None,
+            requested_by: None,
         };
         let updated = |error| Event::ToolCallUpdated {
             tool_id,
@@ -217,6 +232,7 @@ mod tests {
             tool_params: params(),
             session_id: None,
             task_id: None,
+            requested_by: None,
         };
         let link = format!("/my/projects/{project}/tools/{tool_id}");
         for event in [approval(Verdict::High), signal(Verdict::Medium), preview] {

@@ -257,7 +257,7 @@ impl GateRules {
         let context = &*context.for_workspace(new.workspace, project, new.session_id);
         let policy = self.policy(new.workspace, context)?;
         let (parsed, judgement) = rate(&policy, &new.tool_name, &new.tool_params, context);
-        let digest = parsed.as_ref().map(CallDigest::of);
+        let digest = parsed.as_ref().map(|call| CallDigest::asked_by(call, new.requested_by));
         // From here on everybody sees the call as it was understood. What was not understood never
         // runs.
         let (name, params) = match parsed {

@@ -157,13 +157,14 @@ fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
 
 /// The standing permission that covers the call, if there is one. A permission for an agent does
 /// not cover the calls of programs, because a program only claims to be that agent, and a
-/// conversation's permissions do not cover calls of tokens that only name the conversation.
+/// conversation's permissions do not cover calls of tokens that only name the conversation. What a
+/// program has in its own layer is not what anybody gave a permission to land.
 pub fn covering_grant(
     call: &GatedCall,
     asked_by: AskedBy,
     context: &DecisionContext,
 ) -> Option<GrantId> {
-    if call.requested_by.is_some() && call.session_id.is_some() {
+    if call.requested_by.is_some() && (call.session_id.is_some() || lands(call)) {
         return None;
     }
     let session = session(call, context);

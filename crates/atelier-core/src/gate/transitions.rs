@@ -190,6 +190,7 @@ impl GatedCall {
             tool_params: self.brief_params(),
             session_id: self.session_id,
             task_id: self.task_id,
+            requested_by: self.requested_by,
         }));
         events
     }
@@ -386,6 +387,7 @@ impl GatedCall {
                 tool_params: self.brief_params(),
                 session_id: self.session_id,
                 task_id: self.task_id,
+                requested_by: self.requested_by,
                 digest: self.digest,
                 risk_level: self.risk_level,
                 class: self.class.clone(),

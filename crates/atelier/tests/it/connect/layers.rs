@@ -354,3 +354,61 @@ async fn hosts_of_a_script_are_asked_about_and_its_connections_recorded() {
         .map(|(host, allowed)| (json!(host), json!(port), json!(allowed)));
     assert_eq!(connections.iter().map(brief).collect::<Vec<_>>(), wanted, "{result}");
 }
+
+/// LY-40: a program that names a conversation works in a layer of its own, so nothing of it lands
+/// with the owner's changes, and it reaches nothing of theirs.
+#[tokio::test]
+async fn program_has_a_layer_and_jobs_of_its_own() {
+    let machine = Machine::new();
+    machine.write("src/a.txt", "a\n");
+    let server = start(Sqlite).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let _client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
+    let guest = || {
+        let user = server.program("ann", "agent", &setup.project);
+        Conversation {
+            setup: ProjectSetup { user, ..setup.clone() },
+            session: talk.session.clone(),
+        }
+    };
+    let (guest, other) = (guest(), guest());
+
+    talk.shell("echo 1 > src/a.txt").await;
+    let asked = talk.asked("land", json!({})).await;
+    talk.approved(&asked, "class").await;
+    talk.shell("echo mine > src/mine.txt").await;
+    let script = json!({"script": "echo private; sleep 600", "background": true});
+    let call = talk.execute("shell", script).await;
+    let job = setup.until(&call, "completed").await["result"]["job_id"].clone();
+
+    // The owner's layer and jobs are not there for the program, and neither are their calls.
+    assert_eq!(guest.shell("ls src").await["stdout"], "a.txt\n");
+    assert_eq!(guest.changes().await, []);
+    assert_eq!(guest.run("jobs", json!({})).await["jobs"], json!([]));
+    for tool in ["job_output", "job_stop"] {
+        let call = guest.execute(tool, json!({"job_id": job})).await;
+        guest.setup.until(&call, "failed").await;
+    }
+    guest.run("discard", json!({})).await;
+    let seen = guest.setup.show(&call).await;
+    assert_eq!((&seen["tool_params"], &seen["result"]), (&json!({}), &Value::Null), "{seen}");
+    assert_eq!(talk.changes().await, pairs(&[("src/mine.txt", "added")]));
+    let jobs = talk.run("jobs", json!({})).await;
+    assert_eq!((&jobs["jobs"][0]["job_id"], &jobs["jobs"][0]["running"]), (&job, &json!(true)));
+
+    // What the program tries does not land with what the owner lands, and not without a question.
+    guest.shell("echo evil > src/evil.txt").await;
+    let call = talk.execute("land", json!({})).await;
+    let landed = setup.until(&call, "completed").await;
+    assert!(landed["grant_id"].is_string(), "{landed}");
+    assert_eq!(machine.read("src/mine.txt"), "mine\n");
+    assert!(!machine.root().join("src/evil.txt").exists());
+    assert_eq!(guest.changes().await, pairs(&[("src/evil.txt", "added")]));
+    assert_eq!(other.changes().await, []);
+    let asked = guest.asked("land", json!({})).await;
+    let asked = setup.show(&asked).await;
+    assert!(asked["preview"]["diff"].as_str().unwrap().contains("+evil"), "{asked}");
+    assert_eq!(talk.approved(&asked, "once").await["landed"][0]["path"], "src/evil.txt");
+    talk.run("job_stop", json!({"job_id": job})).await;
+}
