@@ -195,7 +195,7 @@ fn rated(f: &Fixture, tool: &str, params: Value) -> (Verdict, String) {
     (judged.verdict, judged.rule)
 }
 
-/// LY-38: a folder that is a repository by what is in it can start programs, whatever it is called.
+/// LY-41: a folder that is a repository by what is in it can start programs, whatever it is called.
 #[test]
 fn landing_what_makes_a_repository_is_high() {
     let high = (Verdict::High, "land file.repository".to_owned());
@@ -244,7 +244,7 @@ fn landing_what_makes_a_repository_is_high() {
     assert_eq!(rated(&f, "land", json!({})), high);
 }
 
-/// LY-38: the same holds for what is brought back.
+/// LY-41: the same holds for what is brought back.
 #[test]
 fn undoing_what_makes_a_repository_is_high() {
     let f = Fixture::new();
@@ -257,7 +257,7 @@ fn undoing_what_makes_a_repository_is_high() {
     assert_eq!(undo, (Verdict::High, "undo file.repository".to_owned()));
 }
 
-/// LY-39: a chain of links leads out as well as a single one, in whatever order they land.
+/// LY-42: a chain of links leads out as well as a single one, in whatever order they land.
 #[test]
 fn chains_of_links_that_lead_out_do_not_land() {
     let f = Fixture::new();

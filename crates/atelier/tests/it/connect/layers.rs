@@ -355,7 +355,7 @@ async fn hosts_of_a_script_are_asked_about_and_its_connections_recorded() {
     assert_eq!(connections.iter().map(brief).collect::<Vec<_>>(), wanted, "{result}");
 }
 
-/// LY-40: a program that names a conversation works in a layer of its own, so nothing of it lands
+/// LY-43: a program that names a conversation works in a layer of its own, so nothing of it lands
 /// with the owner's changes, and it reaches nothing of theirs.
 #[tokio::test]
 async fn program_has_a_layer_and_jobs_of_its_own() {
