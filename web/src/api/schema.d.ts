@@ -3869,6 +3869,7 @@ export interface components {
             network: boolean;
             preview_digest?: components["schemas"]["PreviewDigest"] | null;
             project_id: components["schemas"]["ProjectId"];
+            requested_by?: components["schemas"]["TokenId"] | null;
             /** @description The risk that was approved. The client runs nothing that it rates higher. */
             risk_level: components["schemas"]["Verdict"];
             session_id?: components["schemas"]["ConversationId"] | null;
@@ -3923,6 +3924,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             project_id: components["schemas"]["ProjectId"];
+            requested_by?: components["schemas"]["TokenId"] | null;
             session_id?: components["schemas"]["ConversationId"] | null;
             task_id?: components["schemas"]["TaskId"] | null;
             tool_id: components["schemas"]["CallId"];

@@ -26,7 +26,7 @@ const SETTINGS: [&str; 12] = [
 
 /// Constants that bound only the work of the program itself, by crate, module and name. All other
 /// constants whose names begin with `MAX_` are limits that a person or a program can run into.
-const INTERNAL: [(&str, &str, &str); 40] = [
+const INTERNAL: [(&str, &str, &str); 43] = [
     ("atelier", "files/remote", "MAX_WHOLE"),
     ("atelier", "lists", "MAX_COLUMN"),
     ("atelier", "mcp_mounts", "MAX_MOUNTS"),
@@ -49,7 +49,10 @@ const INTERNAL: [(&str, &str, &str); 40] = [
     ("atelier_executor", "grep", "MAX_PROGRAM"),
     ("atelier_executor", "repositories", "MAX_FINGERPRINTED"),
     ("atelier_executor", "shown", "MAX_COMPARED"),
-    ("atelier_executor", "tools/path_restrictions", "MAX_ASKED"),
+    ("atelier_executor", "tools/seal", "MAX_ASKED"),
+    ("atelier_executor", "tools/seal", "MAX_FOLDERS"),
+    ("atelier_executor", "tools/seal", "MAX_NAMED"),
+    ("atelier_executor", "tools/seal", "MAX_HIDDEN"),
     ("atelier_executor", "tools/path_restrictions", "MAX_RESTRICTED"),
     ("atelier_executor", "tools/planted", "MAX_DESCRIBED"),
     ("atelier_executor", "tools/planted", "MAX_EXAMINED"),

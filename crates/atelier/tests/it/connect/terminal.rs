@@ -187,7 +187,7 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
     ann.sees(KEYS).await;
     ann.presses("yyyyyy");
     ann.sees("Only a single key answers: nothing was decided.").await;
-    assert_eq!(desk.show(&first).await["status"], "pending_approval");
+    assert_eq!(setup.show(&first).await["status"], "pending_approval");
     ann.sees(KEYS).await;
     ann.presses("y");
     ann.sees("approved once").await;
@@ -204,9 +204,9 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
 async fn text_typed_or_pasted_at_a_card_does_not_decide() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &setup, &server.url).await;
+    let call = setup.execute("create_directory", json!({"path": "d"})).await;
     let before = ann.sees(KEYS).await;
     assert!(!before.contains("approved"), "{before}");
     for text in
@@ -215,11 +215,11 @@ async fn text_typed_or_pasted_at_a_card_does_not_decide() {
         ann.presses(text);
         ann.sees("Only a single key answers: nothing was decided.").await;
         ann.sees(KEYS).await;
-        assert_eq!(desk.show(&call).await["status"], "pending_approval", "{text:?}");
+        assert_eq!(setup.show(&call).await["status"], "pending_approval", "{text:?}");
     }
     ann.presses("y");
     ann.sees("approved once").await;
-    desk.until(&call, "completed").await;
+    setup.until(&call, "completed").await;
 }
 
 /// Letters in the sequences of arrow and keypad keys do not decide, and Escape cancels a rejection.
