@@ -239,6 +239,7 @@ async fn session_leads_from_a_folder_to_a_changed_file(
     ann.sees("This session: ").await;
     ann.presses("/model\r");
     ann.sees("The default model is demo.").await;
+    ann.sees("agent_writer › ").await;
     ann.presses("\u{3}");
     ann.sees("Press Ctrl-C again to leave.").await;
     ann.presses("\u{3}");
