@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use atelier_core::TextEncoding;
 use atelier_core::policy::{Access, call};
 use atelier_executor::{Cancel, Edit, Error, Expect, Glob, GrepSpec, Kind, Mending, Part};
 
@@ -21,6 +22,9 @@ pub(crate) fn edit_file(served: &ServedWorkspace, request: &Request, _: &Cancel)
     allowed(served, "edit_file", path)?;
     let path = served.resolve_links(path).map_err(|error| read_failure(served, raw, &error))?;
     allowed(served, "edit_file", &path)?;
+    if served.settings().utf8_only {
+        read(served, &path, raw, Part::Whole)?;
+    }
     let edited = served.workspace().edit(&path, &edits, &Expect::Anything);
     let (_, encoding) = edited.map_err(|error| match error {
         Error::EditMismatch { found, .. } => Failure::new(format!(
@@ -43,7 +47,13 @@ pub(crate) fn append_file(served: &ServedWorkspace, request: &Request, _: &Cance
     let (path, content) = (request.call.path("path")?, request.call.text("content")?);
     allowed(served, "append_file", path)?;
     let (_, encoding) = replace(served, "append_file", path, |path| {
-        served.workspace().append_text(path, content, &Expect::Anything, Mending::Never)
+        let (workspace, expect) = (served.workspace(), &Expect::Anything);
+        match served.settings().utf8_only {
+            true => workspace
+                .append(path, content.as_bytes(), expect, Mending::Never)
+                .map(|written| (written, TextEncoding::UTF_8)),
+            false => workspace.append_text(path, content, expect, Mending::Never),
+        }
     })?;
     let bytes = encoding.encode(content).map_or(content.len(), |bytes| bytes.len());
     let said = format!("Successfully appended {bytes} bytes to {}", request.written("path"));

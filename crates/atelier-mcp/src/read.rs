@@ -22,7 +22,7 @@ pub(crate) fn read_file(served: &ServedWorkspace, request: &Request, _: &Cancel)
     Ok(Reply { encoding: Some(encoding), ..Reply::text(text) })
 }
 
-/// The text of a file that the host calls `raw`, in whatever encoding the file has it.
+/// The text of a file that the host calls `raw`.
 pub(crate) fn read(
     served: &ServedWorkspace,
     path: &WorkspacePath,
@@ -30,10 +30,13 @@ pub(crate) fn read(
     part: Part,
 ) -> Result<TextContent, Failure> {
     served.check_readable("read_file", path)?;
-    let found = match served.workspace().read_text(path, part) {
-        // Hosts get every file that is UTF-8, even with bytes that no text has.
-        Err(Error::Binary { .. }) => utf8(served, path, part),
-        found => found,
+    let found = match served.settings().utf8_only {
+        true => utf8(served, path, part),
+        false => match served.workspace().read_text(path, part) {
+            // Hosts get every file that is UTF-8, even with bytes that no text has.
+            Err(Error::Binary { .. }) => utf8(served, path, part),
+            found => found,
+        },
     };
     found.map_err(|error| failure(served, raw, &error))
 }

@@ -78,8 +78,8 @@ pub(crate) fn read(served: &ServedWorkspace, asked: &str) -> Result<ReadResource
     let contents = match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, asked),
         Err(error) => match TextEncoding::decode(error.as_bytes().to_vec()) {
-            Some((text, _)) => ResourceContents::text(text, asked),
-            None => ResourceContents::blob(STANDARD.encode(error.as_bytes()), asked),
+            Some((text, _)) if !served.settings().utf8_only => ResourceContents::text(text, asked),
+            _ => ResourceContents::blob(STANDARD.encode(error.as_bytes()), asked),
         },
     };
     Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime(&raw))]))

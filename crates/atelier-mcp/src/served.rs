@@ -36,6 +36,9 @@ pub struct Settings {
     /// Whether the host asks a person before calls arrive, as hosts do for a program that they
     /// started. Otherwise calls that the rules ask about are refused.
     pub host_asks: bool,
+    /// Whether only UTF-8 is text, as the specification of the six file tools says. Otherwise texts
+    /// are read and written in the encoding of their file.
+    pub utf8_only: bool,
 }
 
 impl Settings {

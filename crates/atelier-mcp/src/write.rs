@@ -13,7 +13,13 @@ pub(crate) fn write_file(served: &ServedWorkspace, request: &Request, _: &Cancel
     let (path, content) = (request.call.path("path")?, request.call.text("content")?);
     allowed(served, "write_file", path)?;
     let written = replace(served, "write_file", path, |path| {
-        served.workspace().write_text(path, content, &Expect::Anything, Mending::Never)
+        let (workspace, expect) = (served.workspace(), &Expect::Anything);
+        match served.settings().utf8_only {
+            true => workspace
+                .write(path, content.as_bytes(), expect, Mending::Never)
+                .map(|written| (written, TextEncoding::UTF_8)),
+            false => workspace.write_text(path, content, expect, Mending::Never),
+        }
     })?;
     let (Written { size, .. }, encoding) = written;
     let said = format!("Successfully wrote {size} bytes to {}", request.written("path"));

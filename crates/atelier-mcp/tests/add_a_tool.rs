@@ -166,6 +166,7 @@ async fn a_defined_tool_is_listed_and_called_over_mcp() {
         policy: Some(std::sync::Arc::new(policy())),
         functions: Some(Functions::builtin().with("count_lines", count_lines)),
         host_asks: false,
+        utf8_only: true,
     };
     let served = ServedWorkspace::open(dir.path(), settings).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -61,6 +61,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         policy: None,
         functions: None,
         host_asks: true,
+        utf8_only: true,
     };
     let workspace = ServedWorkspace::open(&args.directory, settings)
         .with_context(|| format!("cannot serve {}", args.directory.display()))?;

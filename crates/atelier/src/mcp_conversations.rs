@@ -70,6 +70,7 @@ impl Conversations {
             policy,
             functions: None,
             host_asks: false,
+            utf8_only: false,
         }
     }
 
