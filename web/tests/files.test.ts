@@ -125,7 +125,7 @@ test("source code, text that is not UTF-8 and PDF have a preview; a file can be 
     data.items.add(new File(["select 2;\n"], "q.sql"));
     return data;
   });
-  await page.locator(".files").dispatchEvent("drop", { dataTransfer });
+  await page.locator(".panes").dispatchEvent("drop", { dataTransfer });
   await page.getByRole("region", { name: "File" }).getByText("select 2;").first().waitFor();
   await tab.close();
 });
