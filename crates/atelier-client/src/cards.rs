@@ -166,7 +166,7 @@ struct Cards {
     keys: mpsc::UnboundedReceiver<Typed>,
     typing: Typing,
     text: TextTyped,
-    /// Cancelled by the key `q`.
+    /// Cancelled by Escape, and by the key `q` unless it is text.
     stop: CancellationToken,
     queue: VecDeque<Question>,
     card: Option<Card>,

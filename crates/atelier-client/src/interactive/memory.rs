@@ -1,5 +1,6 @@
-//! What is remembered about a folder between two sessions: its project, its last conversation, and
-//! what was typed. It is outside the folder, and only this user can read it.
+//! The state that a session leaves for the next one in the same folder: the project, the last
+//! conversation, and the history of messages. Its file is outside the folder, and only this user can
+//! read it.
 
 use crate::{
     credentials::replace_private,

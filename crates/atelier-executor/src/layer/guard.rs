@@ -1,7 +1,8 @@
 //! Ends a script when a protected file appears in the workspace after the script was started.
 //!
-//! What is hidden from a script is decided when it starts. A thread watches the folders of the
-//! workspace from then on. A layer writes elsewhere, so what appears there comes from outside of it.
+//! The protected files of a workspace are hidden from a script when the script starts. From then on,
+//! a thread watches the folders of the workspace for new ones. Scripts change only their layer, which
+//! is in another folder, so a file that appears in the workspace was not made by a script.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -57,7 +57,8 @@ pub(crate) struct History {
     pub(crate) protected: ProtectedPaths,
 }
 
-/// What of the objects of repositories must be hidden.
+/// Which files with objects of git are hidden from scripts and commands, because they may hold
+/// protected content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seal {
     /// These files, which hold one object each.
@@ -66,7 +67,8 @@ pub(crate) enum Seal {
     Everything,
 }
 
-/// What is known of the objects in one folder of a repository.
+/// The result of the last look into the objects of one repository. While the state of the repository
+/// is the same, the result holds.
 #[derive(Debug)]
 pub(crate) struct KnownStore {
     pub(crate) git_dir: PathBuf,
