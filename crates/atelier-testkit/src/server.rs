@@ -3,7 +3,8 @@
 use crate::{Database, PATIENCE, ScriptedModel, User, http};
 use sqlx::ConnectOptions;
 use std::{
-    io::{BufRead, BufReader},
+    fs,
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -217,9 +218,19 @@ impl Server {
         self.process.wait().unwrap();
     }
 
-    /// Freezes the process: its connections stay open and it does nothing.
+    /// Freezes the process: its connections stay open and it does nothing. The kernel stops the
+    /// threads one after the other, so this waits until all of them have stopped.
     pub fn freeze(&self) {
         self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let is_stopped = |task: io::Result<fs::DirEntry>| {
+            let state = fs::read_to_string(task.unwrap().path().join("stat"));
+            // The state is the first field after the name, which is in parentheses.
+            state.is_ok_and(|state| state.rsplit_once(") ").unwrap().1.starts_with('T'))
+        };
+        while !fs::read_dir(&tasks).unwrap().all(is_stopped) {
+            std::thread::yield_now();
+        }
     }
 
     /// Lets a frozen process go on.
