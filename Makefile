@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
-# The services that tests need; scripts/services knows others.
-SERVICES ?= postgres qdrant seaweedfs
+# The services that tests need.
+SERVICES ?= postgres redis qdrant seaweedfs
 
 export CARGO
 export ATELIER_CACHE ?= $(CURDIR)/.services/cache

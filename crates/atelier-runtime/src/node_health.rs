@@ -7,7 +7,10 @@ use atelier_store::{KeyCheck, Store, Trouble};
 use metrics::gauge;
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::sync::Mutex;
@@ -34,6 +37,7 @@ struct Inner {
     keys: Vec<KeyCheck>,
     data: PathBuf,
     last: Mutex<Option<(Instant, Vec<Part>)>>,
+    draining: AtomicBool,
 }
 
 impl NodeHealth {
@@ -44,13 +48,22 @@ impl NodeHealth {
         keys: Vec<KeyCheck>,
         data: PathBuf,
     ) -> Self {
-        let last = Mutex::default();
-        Self(Arc::new(Inner { store, memory, files, keys, data, last }))
+        let (last, draining) = (Mutex::default(), AtomicBool::new(false));
+        Self(Arc::new(Inner { store, memory, files, keys, data, last, draining }))
+    }
+
+    /// Says from now on that this node is about to stop, so that balancers send requests elsewhere.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
     }
 
     /// The health of the node as a whole.
     pub async fn report(&self) -> Health {
-        Health::of(self.parts().await)
+        let mut parts = self.parts().await;
+        if self.0.draining.load(Ordering::Relaxed) {
+            parts.push(Part::new("node", Status::Unhealthy, "this node is stopping"));
+        }
+        Health::of(parts)
     }
 
     /// All parts. Requests at the same time share a probe.
@@ -67,7 +80,8 @@ impl NodeHealth {
             Status::Healthy => self.keys().await,
             _ => Part::new("keys", Status::Degraded, "not known without the database"),
         };
-        let parts = vec![store, self.disk(), objects, memory, keys, self.lanes(), self.pool()];
+        let mut parts = vec![store, self.disk(), objects, memory, keys, self.lanes(), self.pool()];
+        parts.extend(self.notifications());
         *last = Some((Instant::now(), parts.clone()));
         parts
     }
@@ -182,6 +196,18 @@ impl NodeHealth {
                 format!("all {size} connections were in use, and requests waited in vain"),
             ),
         }
+    }
+
+    /// How messages between nodes travel, if Redis is configured for it.
+    fn notifications(&self) -> Option<Part> {
+        Some(match self.0.store.redis_works()? {
+            true => Part::new("notifications", Status::Healthy, "Redis carries them"),
+            false => Part::new(
+                "notifications",
+                Status::Degraded,
+                "Redis does not answer: PostgreSQL carries them",
+            ),
+        })
     }
 
     /// Sets the gauges that `/metrics` shows. Those that need the database keep their values while

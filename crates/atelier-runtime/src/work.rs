@@ -149,6 +149,7 @@ impl AgentServices {
             }
         };
         let spent = began.elapsed();
+        deltas.finish().await;
         let ran_ms = u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
         task.ran_ms += ran_ms;
         metrics::histogram!("atelier_model_seconds").record(spent.as_secs_f64());

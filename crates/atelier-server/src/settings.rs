@@ -27,6 +27,10 @@ pub struct Settings {
     /// A reader that accepts no bytes for this long is disconnected. It can resume where it was.
     #[serde(with = "humantime_serde")]
     pub write_timeout: Duration,
+    /// How long a stopping node goes on serving while `/ready` answers 503, so that a balancer
+    /// sends requests to other nodes. A node without other nodes stops at once.
+    #[serde(with = "humantime_serde")]
+    pub drain: Duration,
     /// How long a stopping server waits for open requests.
     #[serde(with = "humantime_serde")]
     pub shutdown_grace: Duration,
@@ -54,6 +58,7 @@ impl Default for Settings {
             user_streams: 500,
             heartbeat: Duration::from_secs(15),
             write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(10),
             public_url: None,
             metrics_listen: None,

@@ -23,6 +23,8 @@ pub struct Settings {
     /// How many connections to PostgreSQL this node may open, at least
     /// [`Settings::MIN_CONNECTIONS`].
     pub connections: u32,
+    /// `redis://…` to carry messages between nodes. Without it, PostgreSQL does.
+    pub redis_url: Option<String>,
 }
 
 impl Settings {
@@ -31,7 +33,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { data: PathBuf::new(), database_url: None, connections: 16 }
+        Self { data: PathBuf::new(), database_url: None, connections: 16, redis_url: None }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Delivery of events to their readers: a feed for each log that is followed, and wakeups between
-//! nodes.
+//! nodes (`feed/peers.rs`).
 //!
 //! Correctness never depends on a notification; notifications only make delivery faster. A reader
 //! always reads the log, and a look at the counters every few seconds finds what a lost
 //! notification would have reported.
+
+mod peers;
+pub(crate) mod redis;
 
 use crate::{
     Error, Result, Store,
@@ -12,10 +15,16 @@ use crate::{
     events::{Cursor, Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
+use peers::Peers;
+use redis::Redis;
 use sqlx::AssertSqlSafe;
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::{broadcast, watch};
@@ -27,7 +36,6 @@ const RECENT: usize = 2048;
 /// How many bytes of recent events a feed keeps in memory.
 const RECENT_BYTES: usize = 1 << 20;
 const PAGE: i64 = 64;
-const CHANNEL: &str = "atelier";
 /// How long a lost notification can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -83,19 +91,43 @@ pub(crate) struct Feeds {
     pub(crate) node: NodeId,
     followed: Mutex<HashMap<Scope, Weak<Feed>>>,
     wakeups: Wakeups,
-}
-
-impl Default for Feeds {
-    fn default() -> Self {
-        Self {
-            node: NodeId(Uuid::now_v7()),
-            followed: Mutex::default(),
-            wakeups: Wakeups(broadcast::channel(1024).0),
-        }
-    }
+    /// The other nodes. SQLite has none.
+    peers: Option<Peers>,
 }
 
 impl Feeds {
+    /// Starts to exchange messages with the other nodes that share the database.
+    pub(crate) async fn start(db: &Db, redis_url: Option<&str>) -> Result<Arc<Self>> {
+        let node = NodeId(Uuid::now_v7());
+        let wakeups = Wakeups(broadcast::channel(1024).0);
+        let feeds = |peers| Arc::new(Self { node, followed: Mutex::default(), wakeups, peers });
+        let Db::Pg(pg) = db else { return Ok(feeds(None)) };
+        let redis = match redis_url {
+            Some(url) => Some(Arc::new(Redis::new(url, redis_channel(pg).await?)?)),
+            None => None,
+        };
+        let (peers, sender) = Peers::new(node, (**pg).clone(), redis.clone());
+        let feeds = feeds(Some(peers));
+        tokio::spawn(sender);
+        tokio::spawn(listen((**pg).clone(), Arc::downgrade(&feeds)));
+        if let Some(redis) = redis {
+            tokio::spawn(redis.run((**pg).clone(), Arc::downgrade(&feeds)));
+        }
+        Ok(feeds)
+    }
+
+    /// Whether Redis carries the messages between the nodes; `None` if it is not configured.
+    pub(crate) fn redis_works(&self) -> Option<bool> {
+        self.peers.as_ref().and_then(Peers::redis_works)
+    }
+
+    /// Records whether other nodes share the database. Words are sent only then.
+    pub(crate) fn note_peers(&self, exist: bool) {
+        if let Some(peers) = &self.peers {
+            peers.note(exist);
+        }
+    }
+
     pub(crate) fn wakeups(&self) -> Wakeups {
         self.wakeups.clone()
     }
@@ -145,7 +177,8 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 pub struct Delta {
     pub session: ConversationId,
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
+    /// JSON in one line.
     pub data: String,
 }
 
@@ -293,13 +326,15 @@ impl DeltaReceiver {
     }
 }
 
-/// Sends the deltas of one task to the current readers on this node.
+/// Sends the deltas of one task to the current readers on all nodes.
 pub struct DeltaSender {
     feeds: Arc<Feeds>,
     owner: UserId,
     project: ProjectId,
     session: ConversationId,
     task: TaskId,
+    /// Whether other nodes were told anything.
+    has_peers: AtomicBool,
 }
 
 impl Store {
@@ -333,83 +368,97 @@ impl Store {
             project: owned.project,
             session,
             task,
+            has_peers: AtomicBool::new(false),
         }
     }
 }
 
 impl DeltaSender {
     pub fn send(&self, text: &str) {
-        let mut delta: Option<Arc<Delta>> = None;
-        // Without a reader there is no feed, and nothing is formatted.
-        let scopes = [Scope::Project(self.project), Scope::User(self.owner)];
-        for feed in scopes.into_iter().filter_map(|scope| self.feeds.find(scope)) {
-            let delta = delta.get_or_insert_with(|| {
-                let data = serde_json::json!({
-                    "type": "MESSAGE_DELTA",
-                    "project_id": self.project,
-                    "session_id": self.session,
-                    "task_id": self.task,
-                    "text": text,
-                });
-                Arc::new(Delta {
-                    session: self.session,
-                    name: "MESSAGE_DELTA",
-                    data: data.to_string(),
-                })
-            });
-            feed.push_delta(delta.clone());
+        let readers = self.feeds.readers(self.owner, self.project);
+        let peers = self.feeds.peers.as_ref().filter(|peers| peers.exist());
+        // Without a reader, nothing is formatted.
+        if readers.is_empty() && peers.is_none() {
+            return;
+        }
+        let data = serde_json::json!({
+            "type": "MESSAGE_DELTA",
+            "project_id": self.project,
+            "session_id": self.session,
+            "task_id": self.task,
+            "text": text,
+        });
+        let delta = Arc::new(Delta {
+            session: self.session,
+            name: "MESSAGE_DELTA".into(),
+            data: data.to_string(),
+        });
+        peers::deliver(&readers, &delta);
+        if let Some(peers) = peers {
+            self.has_peers.store(true, Ordering::Relaxed);
+            peers.tell_words(self.owner, self.project, &delta);
+        }
+    }
+
+    /// Waits until other nodes get the deltas before anything that is committed after this call.
+    pub async fn finish(self) {
+        if self.has_peers.load(Ordering::Relaxed)
+            && let Some(peers) = &self.feeds.peers
+        {
+            peers.flush().await;
         }
     }
 }
 
-/// Commits, and notifies other nodes. PostgreSQL delivers the notifications with the commit.
+/// Commits, and tells other nodes. PostgreSQL delivers its notifications with the commit. If Redis
+/// works, it gets the message after the commit, and PostgreSQL has less to do.
 pub(crate) async fn commit(
     conn: &mut Conn,
     events: &[Arc<StoredEvent>],
     wakeups: &[Wakeup],
-    node: NodeId,
+    feeds: &Feeds,
 ) -> Result<(), sqlx::Error> {
-    let Conn::Pg(conn) = conn else { return conn.run("COMMIT").await };
-    let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
-    let logs = logs.iter().map(|(user, project)| format!("events {user} {project}"));
-    let wakeups = wakeups.iter().map(|wakeup| match wakeup {
-        Wakeup::Agents(project) => format!("agents {project}"),
-        Wakeup::ProjectDeleted(project) => format!("deleted {project}"),
-        Wakeup::Memory => "memory".to_owned(),
-        Wakeup::Queue(owner, queue) => format!("queue {owner} {queue}"),
-        Wakeup::Work(id) => format!("work {id}"),
-        Wakeup::Tokens => "tokens".to_owned(),
-        Wakeup::Everything => "everything".to_owned(),
-    });
-    let lines: Vec<String> = logs.chain(wakeups).collect();
+    let (Conn::Pg(pg), Some(peers)) = (&mut *conn, &feeds.peers) else {
+        return conn.run("COMMIT").await;
+    };
+    let lines = peers::lines(events, wakeups);
+    if peers.redis_works() == Some(true) {
+        conn.run("COMMIT").await?;
+        peers.tell_changes(lines);
+        return Ok(());
+    }
     let mut sql = String::new();
-    // A notification of PostgreSQL has less than 8000 bytes.
-    for lines in lines.chunks(80) {
-        // The lines hold fixed words and ids, so there is nothing to quote.
-        sql += &format!("SELECT pg_notify('{CHANNEL}', '{node}\n{}'); ", lines.join("\n"));
+    for message in peers::messages(feeds.node, lines) {
+        sql += &format!("SELECT pg_notify('{}', '{message}'); ", peers::CHANGES);
     }
     sql += "COMMIT";
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.map(drop)
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(pg).await.map(drop)
 }
 
-/// Receives the notifications of other nodes. SQLite has none.
-pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
-    let Db::Pg(pg) = db else { return };
-    let (pg, feeds) = (pg.clone(), Arc::downgrade(feeds));
-    tokio::spawn(async move {
-        while let Err(error) = receive(&pg, &feeds).await {
-            if pg.is_closed() || feeds.strong_count() == 0 {
-                return;
-            }
-            tracing::warn!(%error, "lost the notifications of other nodes; listening again");
-            tokio::time::sleep(Duration::from_secs(1)).await;
+/// The channel in Redis for the nodes of this database. Installations that share a Redis are told
+/// apart by the microsecond in which their database was set up.
+async fn redis_channel(pg: &Pg) -> Result<String> {
+    let mut conn = pg.connect().await?;
+    let sql = "SELECT CAST(EXTRACT(EPOCH FROM MIN(installed_on)) * 1000000 AS BIGINT)
+               FROM _sqlx_migrations";
+    let (set_up,): (i64,) = sqlx::query_as(sql).fetch_one(&mut conn).await?;
+    Ok(format!("atelier:{set_up}"))
+}
+
+/// Receives what other nodes send by PostgreSQL.
+async fn listen(pg: Pg, feeds: Weak<Feeds>) {
+    while let Err(error) = receive(&pg, &feeds).await {
+        if pg.is_closed() || feeds.strong_count() == 0 {
+            return;
         }
-    });
+        tracing::warn!(%error, "lost the notifications of other nodes; listening again");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
     let mut listener = sqlx::postgres::PgListener::connect_with(&pg.listener_pool()).await?;
-    listener.listen(CHANNEL).await?;
+    listener.listen_all([peers::CHANGES, peers::WORDS]).await?;
     // Notifications before this moment were missed.
     if let Some(feeds) = feeds.upgrade() {
         feeds.wakeups.send(Wakeup::Everything);
@@ -443,53 +492,6 @@ async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
 impl Feeds {
     fn all_followed(&self) -> Vec<Scope> {
         self.followed().keys().copied().collect()
-    }
-
-    /// Sends the wakeups of another node's notification, and returns the logs that have grown.
-    fn apply(&self, notification: &str) -> Vec<Scope> {
-        let mut logs = Vec::new();
-        let mut lines = notification.lines();
-        // This node has applied its own changes already.
-        if lines.next() != Some(self.node.to_string().as_str()) {
-            lines.for_each(|line| self.apply_line(line, &mut logs));
-        }
-        logs
-    }
-
-    fn apply_line(&self, line: &str, logs: &mut Vec<Scope>) {
-        let mut parts = line.split(' ');
-        let kind = parts.next();
-        let mut id = || parts.next().and_then(|id| Uuid::parse_str(id).ok());
-        match kind {
-            Some("events") => {
-                logs.extend(id().map(|user| Scope::User(UserId(user))));
-                logs.extend(id().map(|project| Scope::Project(ProjectId(project))));
-            }
-            Some("agents") => {
-                if let Some(project) = id() {
-                    self.wakeups.send(Wakeup::Agents(ProjectId(project)));
-                }
-            }
-            Some("deleted") => {
-                if let Some(project) = id() {
-                    self.wakeups.send(Wakeup::ProjectDeleted(ProjectId(project)));
-                }
-            }
-            Some("memory") => self.wakeups.send(Wakeup::Memory),
-            Some("queue") => {
-                if let (Some(owner), Some(queue)) = (id(), id()) {
-                    self.wakeups.send(Wakeup::Queue(UserId(owner), queue));
-                }
-            }
-            Some("work") => {
-                if let Some(work) = id() {
-                    self.wakeups.send(Wakeup::Work(work));
-                }
-            }
-            Some("tokens") => self.wakeups.send(Wakeup::Tokens),
-            // A node of a newer version may send what this one does not know.
-            _ => self.wakeups.send(Wakeup::Everything),
-        }
     }
 }
 

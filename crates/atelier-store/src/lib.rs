@@ -143,6 +143,8 @@ pub enum Error {
     Io(#[from] std::io::Error),
     #[error("cannot open the database at {place}")]
     Open { place: String, source: sqlx::Error },
+    #[error("Redis: {0}")]
+    Redis(String),
     #[error("cannot migrate the database")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("the database refused: {0}")]
@@ -204,9 +206,8 @@ impl Store {
     pub async fn open(settings: &Settings) -> Result<Self> {
         let db = Db::open(settings).await?;
         migrate::run(&db).await?;
-        let feeds = Arc::new(feed::Feeds::default());
+        let feeds = feed::Feeds::start(&db, settings.redis_url.as_deref()).await?;
         let writer = writer::Writer::start(&db, feeds.clone());
-        feed::listen(&db, &feeds);
         Ok(Self { db, writer, feeds, memory_is_clean: Arc::default() })
     }
 
@@ -217,6 +218,17 @@ impl Store {
 
     pub fn wakeups(&self) -> Wakeups {
         self.feeds.wakeups()
+    }
+
+    /// Whether Redis carries the messages between the nodes; `None` if it is not configured. While
+    /// it does not work, PostgreSQL carries them.
+    pub fn redis_works(&self) -> Option<bool> {
+        self.feeds.redis_works()
+    }
+
+    /// Whether a Redis answers at `url`.
+    pub async fn ping_redis(url: &str) -> Result<()> {
+        feed::redis::ping(url).await
     }
 
     /// Waits for the writes that were submitted, then closes every connection.

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Settings, Store,
-    db::{Db, on},
+    db::{Conn, Db, on},
     trouble::check_integrity,
 };
 use sqlx::{
@@ -37,6 +37,7 @@ macro_rules! migrations {
             29 "0029_model_providers",
             30 "0030_collection_places",
             31 "0031_corrected_memories",
+            34 "0034_neighbour_versions",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {
@@ -68,6 +69,8 @@ pub enum Schema {
         found: i64,
         /// The newest schema that this version knows.
         known: i64,
+        /// Whether this version may use the database. It may use a newer schema that allows it.
+        is_usable: bool,
     },
 }
 
@@ -79,14 +82,7 @@ impl Store {
         }
         let db = Db::open(settings).await?;
         let mut conn = db.connect().await?;
-        let catalogue = match &db {
-            Db::Lite(_) => "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'",
-            Db::Pg(_) => {
-                "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')"
-            }
-        };
-        let (there,): (i64,) = on!(&mut conn, |c| sqlx::query_as(catalogue).fetch_one(c).await)?;
-        if there == 0 {
+        if !has_table(&mut conn, "_sqlx_migrations").await? {
             return Ok(Schema::Missing);
         }
         let (found,): (Option<i64>,) = on!(&mut conn, |c| {
@@ -96,7 +92,13 @@ impl Store {
             return Err(Error::Damaged(found));
         }
         let known = newest(&migrator(&db));
-        Ok(found.map_or(Schema::Missing, |found| Schema::Known { found, known }))
+        let oldest = oldest_version(&mut conn).await?;
+        let usable = |found| found <= known || oldest.is_some_and(|oldest| oldest <= known);
+        Ok(found.map_or(Schema::Missing, |found| Schema::Known {
+            found,
+            known,
+            is_usable: usable(found),
+        }))
     }
 }
 
@@ -109,15 +111,49 @@ pub(crate) async fn run(db: &Db) -> Result<()> {
 }
 
 async fn apply(db: &Db, migrator: &Migrator) -> Result<()> {
-    let outcome = match db {
-        Db::Lite(lite) => migrator.run(&mut *lite.pool.connect().await?).await,
-        Db::Pg(pg) => migrator.run(&mut pg.connect_to_migrate().await?).await,
-    };
     let known = newest(migrator);
-    outcome.map_err(|error| match error {
-        MigrateError::VersionMissing(found) if found > known => Error::Newer { found, known },
-        other => Error::Migrate(other),
-    })
+    match run_migrator(db, migrator).await {
+        Err(Error::Migrate(MigrateError::VersionMissing(found))) if found > known => {
+            let oldest = oldest_version(&mut db.connect().await?).await?;
+            if oldest.is_none_or(|oldest| oldest > known) {
+                return Err(Error::Newer { found, known });
+            }
+            tracing::info!(found, known, "a newer version, which allows this one, is in use too");
+            let all = migrator.iter().cloned().collect();
+            let mut lenient = Migrator::with_migrations(all);
+            run_migrator(db, lenient.set_ignore_missing(true)).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn run_migrator(db: &Db, migrator: &Migrator) -> Result<()> {
+    match db {
+        Db::Lite(lite) => migrator.run(&mut *lite.pool.connect().await?).await?,
+        Db::Pg(pg) => migrator.run(&mut pg.connect_to_migrate().await?).await?,
+    }
+    Ok(())
+}
+
+/// The oldest schema whose versions of Atelier may use the database; `None` if the database is
+/// older than this rule.
+async fn oldest_version(conn: &mut Conn) -> Result<Option<i64>> {
+    if !has_table(conn, "neighbour_versions").await? {
+        return Ok(None);
+    }
+    let (oldest,): (i64,) = on!(conn, |c| {
+        sqlx::query_as("SELECT MAX(oldest) FROM neighbour_versions").fetch_one(c).await
+    })?;
+    Ok(Some(oldest))
+}
+
+async fn has_table(conn: &mut Conn, name: &'static str) -> Result<bool> {
+    let catalogue = match conn {
+        Conn::Lite(_) => "SELECT COUNT(*) FROM sqlite_master WHERE name = $1",
+        Conn::Pg(_) => "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass($1)",
+    };
+    let (there,): (i64,) = on!(conn, |c| sqlx::query_as(catalogue).bind(name).fetch_one(c).await)?;
+    Ok(there > 0)
 }
 
 #[cfg(test)]
@@ -125,7 +161,6 @@ mod tests {
     use super::*;
     use crate::{
         ProjectOwner,
-        db::Conn,
         rows::{json, now},
     };
     use atelier_core::{
@@ -180,12 +215,100 @@ mod tests {
         )
         .await
         .expect("a row of a later version");
+        let rule = "UPDATE neighbour_versions SET oldest = 9000";
+        conn.run(rule).await.expect("which older versions cannot live with");
         drop(conn);
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
         assert!(matches!(refusal, Error::Newer { found: 9000, .. }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
+    }
+
+    /// UP-05.2: a node of this version works beside nodes of the next one whose migrations only
+    /// add to the schema. A schema that this version cannot use says so, and is refused.
+    #[rstest]
+    #[tokio::test]
+    async fn the_next_version_may_allow_this_one(
+        #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    ) {
+        let data = tempfile::tempdir().expect("a folder");
+        let database = match backend {
+            Backend::Sqlite => None,
+            Backend::Postgres => Some(Database::create().await),
+        };
+        let database_url = database.as_ref().map(Database::url);
+        let settings =
+            Settings { data: data.path().to_owned(), database_url, ..Default::default() };
+        let next = |sql: &'static str, version| {
+            let name = "next version".into();
+            Migration::new(version, name, MigrationType::Simple, sql.into_sql_str(), false)
+        };
+        let expanding = next("ALTER TABLE tasks ADD COLUMN colour TEXT", 9000);
+        let contracting = next("UPDATE neighbour_versions SET oldest = 9001", 9001);
+        let db = Db::open(&settings).await.expect("an empty database");
+        let of_next: Vec<Migration> = migrator(&db).iter().cloned().chain([expanding]).collect();
+        apply(&db, &Migrator::with_migrations(of_next.clone())).await.expect("the next version");
+
+        let store = Store::open(&settings).await.expect("this version is allowed");
+        store.register_node().await.expect("it writes");
+        store.close().await;
+        let schema = Store::examine(&settings).await.expect("a schema");
+        assert!(matches!(schema, Schema::Known { found: 9000, is_usable: true, .. }), "{schema:?}");
+
+        let after_next = of_next.into_iter().chain([contracting]).collect();
+        apply(&db, &Migrator::with_migrations(after_next)).await.expect("the one after");
+        let refusal = Store::open(&settings).await.err().expect("a refusal");
+        assert!(matches!(refusal, Error::Newer { .. }), "{refusal}");
+        let schema = Store::examine(&settings).await.expect("a schema");
+        assert!(matches!(schema, Schema::Known { found: 9001, is_usable: false, .. }));
+        db.close().await;
+    }
+
+    /// UP-05.2: a migration that older versions could not live with says from which schema on the
+    /// database can be used. All others only add to the schema.
+    #[test]
+    fn migrations_that_break_older_versions_say_so() {
+        let [lite, pg] = [migrations!("sqlite"), migrations!("postgres")];
+        for (version, name, sql) in lite.into_iter().chain(pg) {
+            let sql: sqlx::SqlStr = sql;
+            let text: String =
+                sql.as_str().lines().filter(|line| !line.starts_with("--")).collect();
+            let breaks = breaks_older_versions(&text);
+            let says_so = text.contains(&format!("SET oldest = {version}"));
+            assert!(version <= 34 || breaks == says_so, "{name}: breaks {breaks}, says {says_so}");
+        }
+        for breaking in [
+            "DROP TABLE a",
+            "ALTER TABLE a DROP COLUMN b",
+            "ALTER TABLE a RENAME TO b",
+            "ALTER TABLE a ALTER COLUMN b SET NOT NULL",
+            "ALTER TABLE a ADD COLUMN b TEXT NOT NULL",
+            "ALTER TABLE a ADD CONSTRAINT c CHECK (d > 0)",
+            "CREATE UNIQUE INDEX a ON b (c)",
+        ] {
+            assert!(breaks_older_versions(breaking), "{breaking}");
+        }
+        for adding in [
+            "CREATE TABLE a (b TEXT NOT NULL)",
+            "ALTER TABLE a ADD COLUMN b BOOLEAN NOT NULL DEFAULT FALSE",
+            "ALTER TABLE a ADD COLUMN b TEXT; CREATE INDEX c ON a (b)",
+        ] {
+            assert!(!breaks_older_versions(adding), "{adding}");
+        }
+    }
+
+    /// Whether older versions could fail after these statements, judged by their words.
+    fn breaks_older_versions(sql: &str) -> bool {
+        sql.to_uppercase().split(';').any(|statement| {
+            let has = |words: &str| statement.contains(words);
+            let alters = has("ALTER TABLE");
+            has("DROP ")
+                || has(" RENAME ")
+                || has("UNIQUE INDEX")
+                || (alters && (has("ALTER COLUMN") || has("ADD CONSTRAINT")))
+                || (alters && has("NOT NULL") && !has("DEFAULT"))
+        })
     }
 
     /// A task of the project's own queue, as schema 11 stores it.

@@ -85,18 +85,21 @@ impl Store {
         // This node may have started while the database did not answer the other nodes. So it waits
         // for one lease before it judges them, unless it is the only node (SQLite).
         let judges_from = if matches!(conn, Conn::Lite(_)) { time } else { until };
-        on!(&mut conn, |c| sqlx::query(
-            "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
-             ON CONFLICT (id) DO UPDATE SET lease_until = $2,
-             judges_from = CASE WHEN nodes.lease_until < $4 THEN $2 ELSE nodes.judges_from END"
-        )
-        .bind(self.node().0)
-        .bind(until)
-        .bind(judges_from)
-        .bind(time)
-        .execute(c)
-        .await
-        .map(drop))?;
+        let (peers,): (i64,) = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
+                 ON CONFLICT (id) DO UPDATE SET lease_until = $2,
+                 judges_from = CASE WHEN nodes.lease_until < $4 THEN $2 ELSE nodes.judges_from END
+                 RETURNING (SELECT COUNT(*) FROM nodes n WHERE n.id <> $1 AND n.lease_until > $4)",
+            )
+            .bind(self.node().0)
+            .bind(until)
+            .bind(judges_from)
+            .bind(time)
+            .fetch_one(c)
+            .await
+        })?;
+        self.feeds.note_peers(peers > 0);
         Ok(())
     }
 

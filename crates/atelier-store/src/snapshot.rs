@@ -28,7 +28,8 @@ pub const SNAPSHOT_FILE: &str = "atelier.db";
 
 /// Tables that a snapshot of PostgreSQL leaves out: who runs and what they hold now, and what is
 /// made from other tables.
-const LEFT_OUT: [&str; 4] = ["_sqlx_migrations", "nodes", "workspace_leases", "interaction_terms"];
+const LEFT_OUT: [&str; 5] =
+    ["_sqlx_migrations", "neighbour_versions", "nodes", "workspace_leases", "interaction_terms"];
 
 /// How many rows are copied with one statement.
 const BATCH: usize = 200;
@@ -188,8 +189,8 @@ impl Store {
 /// Refuses a database of another version, because tables may have other columns there.
 async fn check_schema(settings: &Settings) -> Result<()> {
     match Store::examine(settings).await? {
-        migrate::Schema::Known { found, known } if found == known => Ok(()),
-        migrate::Schema::Known { found, known } => Err(Error::OtherSchema { found, known }),
+        migrate::Schema::Known { found, known, .. } if found == known => Ok(()),
+        migrate::Schema::Known { found, known, .. } => Err(Error::OtherSchema { found, known }),
         migrate::Schema::Missing => Err(Error::NoDatabase),
     }
 }

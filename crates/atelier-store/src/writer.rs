@@ -24,7 +24,7 @@ use crate::{
     rows::database_time,
     trouble::Trouble,
 };
-use atelier_core::{Event, NodeId, ProjectId, UserId};
+use atelier_core::{Event, ProjectId, UserId};
 use busy::BusyLanes;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::future::BoxFuture;
@@ -348,7 +348,7 @@ impl Lane {
             aside.extend(group.extract_if(.., |job| self.blocked.contains(&job.lock())));
         }
         let Some(tx) = &mut self.tx else { return Err(sqlx::Error::PoolClosed) };
-        let committed = run_group(tx, group, self.feeds.node).await?;
+        let committed = run_group(tx, group, &self.feeds).await?;
         self.feeds.publish(&committed.events);
         for wakeup in committed.wakeups {
             self.feeds.wakeups().send(wakeup);
@@ -419,7 +419,7 @@ struct Committed {
 async fn run_group(
     tx: &mut Tx,
     group: &mut [Box<dyn Job>],
-    node: NodeId,
+    feeds: &Feeds,
 ) -> Result<Committed, sqlx::Error> {
     // Deferred writes run first, so that all their rows are written at once. Nobody was answered
     // yet, so no write of the group can depend on another one.
@@ -467,7 +467,7 @@ async fn run_group(
         return Ok(Committed::default());
     }
     flush(tx, &mut at_commit).await?;
-    commit(tx, at_commit, node).await
+    commit(tx, at_commit, feeds).await
 }
 
 /// Runs the deferred writes of a group and collects their rows. Returns how many succeeded.
@@ -502,7 +502,7 @@ async fn flush(tx: &mut Tx, at_commit: &mut CommitRows) -> Result<(), sqlx::Erro
 async fn commit(
     tx: &mut Tx,
     mut at_commit: CommitRows,
-    node: NodeId,
+    feeds: &Feeds,
 ) -> Result<Committed, sqlx::Error> {
     at_commit.write(&mut tx.conn).await.map_err(|error| match error {
         Error::Sql(error) => error,
@@ -514,7 +514,7 @@ async fn commit(
     let then = if at_once { "; COMMIT" } else { "" };
     let events = events::append(&mut tx.conn, events, then).await?;
     if !at_once {
-        crate::feed::commit(&mut tx.conn, &events, &wakeups, node).await?;
+        crate::feed::commit(&mut tx.conn, &events, &wakeups, feeds).await?;
     }
     Ok(Committed { events, wakeups })
 }

@@ -62,6 +62,12 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
+/// The address of the real Redis that `make services` starts, as `host:port`.
+pub fn redis_address() -> String {
+    let url = service("ATELIER_TEST_REDIS_URL", "Redis");
+    url.strip_prefix("redis://").unwrap().trim_end_matches('/').to_owned()
+}
+
 /// An HTTP client for tests, without proxies and redirects.
 pub fn http() -> reqwest::Client {
     // The first caller installs the provider. All callers want the same one.

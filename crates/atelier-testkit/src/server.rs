@@ -238,7 +238,8 @@ impl Server {
         self.signal("-CONT");
     }
 
-    fn signal(&self, signal: &str) {
+    /// Sends a signal to the process, such as `-TERM`.
+    pub fn signal(&self, signal: &str) {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }

@@ -33,6 +33,9 @@ pub(crate) struct Config {
     /// How many connections to PostgreSQL this node opens at most, 8 or more. All nodes together
     /// need fewer than `max_connections` of the database server.
     pub(crate) database_connections: u32,
+    /// `redis://…` or `rediss://…` (TLS) of a Redis or Valkey server that carries messages between
+    /// nodes instead of PostgreSQL. All nodes need the same one.
+    pub(crate) redis_url: Option<String>,
     /// `http://…:6334` of a Qdrant server instead of the embedded index.
     pub(crate) qdrant_url: Option<String>,
     pub(crate) memory: atelier_memory::Settings,
@@ -87,6 +90,7 @@ impl Default for Config {
             listen: "127.0.0.1:7420".into(),
             database_url: None,
             database_connections: atelier_store::Settings::default().connections,
+            redis_url: None,
             qdrant_url: None,
             memory: atelier_memory::Settings::default(),
             object_store: None,
@@ -190,7 +194,7 @@ impl Config {
                 "there is no home folder for the data: choose a folder with --data or ATELIER_DATA"
             );
         }
-        for url in [&mut self.database_url, &mut self.qdrant_url] {
+        for url in [&mut self.database_url, &mut self.redis_url, &mut self.qdrant_url] {
             *url = url.take().filter(|url| !url.is_empty());
         }
         if let Some(url) = &self.qdrant_url
@@ -213,6 +217,18 @@ impl Config {
             anyhow::bail!(
                 "database_url must start with postgres:// (leave it out to use the embedded \
                  database)"
+            );
+        }
+        if let Some(url) = &self.redis_url {
+            anyhow::ensure!(
+                url.starts_with("redis://") || url.starts_with("rediss://"),
+                "redis_url must start with redis:// or rediss:// (leave it out to let PostgreSQL \
+                 carry the messages between nodes)"
+            );
+            anyhow::ensure!(
+                self.database_url.is_some(),
+                "redis_url is for several nodes, which need PostgreSQL: set database_url, or leave \
+                 redis_url out"
             );
         }
         let least = atelier_store::Settings::MIN_CONNECTIONS;
@@ -259,6 +275,7 @@ impl Config {
             data: self.data.clone(),
             database_url: self.database_url.clone(),
             connections: self.database_connections,
+            redis_url: self.redis_url.clone(),
         }
     }
 
@@ -271,6 +288,7 @@ impl Config {
         let mut shown = self.clone();
         let secrets = [
             &mut shown.database_url,
+            &mut shown.redis_url,
             &mut shown.object_store,
             &mut shown.auth.jwks,
             &mut shown.telemetry.otlp_endpoint,

@@ -76,6 +76,9 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "memory", outcome: memory(config) },
         Finding { what: "address", outcome: address(config).await },
     ];
+    if let Some(url) = &config.redis_url {
+        findings.push(Finding { what: "Redis", outcome: redis(url).await });
+    }
     if config.auth.jwks.is_some() {
         findings.push(Finding { what: "identity provider", outcome: provider(config).await });
     }
@@ -231,18 +234,31 @@ async fn database(config: &Config) -> Result<String, Defect> {
             },
         )),
         Ok(Ok(Schema::Missing)) => Ok("empty; will be set up at the first start".into()),
-        Ok(Ok(Schema::Known { found, known })) if found == known => {
+        Ok(Ok(Schema::Known { found, known, .. })) if found == known => {
             Ok(format!("answers, schema {found}"))
         }
-        Ok(Ok(Schema::Known { found, known })) if found < known => {
+        Ok(Ok(Schema::Known { found, known, .. })) if found < known => {
             Ok(format!("answers, schema {found}; will be migrated to {known} at the next start"))
         }
-        Ok(Ok(Schema::Known { found, known })) => Err(defect(
+        Ok(Ok(Schema::Known { found, is_usable: true, .. })) => {
+            Ok(format!("answers, schema {found} of a newer version, which this version can use"))
+        }
+        Ok(Ok(Schema::Known { found, known, .. })) => Err(defect(
             format!(
                 "the database has schema {found}, but this version supports only schemas up to \
                  {known}"
             ),
             "run a newer version of Atelier, or restore an older backup",
+        )),
+    }
+}
+
+async fn redis(url: &str) -> Result<String, Defect> {
+    match Store::ping_redis(url).await {
+        Ok(()) => Ok("answers".into()),
+        Err(error) => Err(defect(
+            error,
+            "check redis_url, and that the Redis server is running and accepts the login",
         )),
     }
 }

@@ -68,6 +68,11 @@ pub(crate) const METRICS: &[Metric] = &[
         "Tasks whose run broke off, with their node or their database, by outcome: resumed or failed.",
     ),
     gauge("atelier_live_nodes", "Nodes that share the database and are alive, this one included."),
+    counter(
+        "atelier_lost_notifications_total",
+        "Messages to other nodes that could not be sent, by cause. Other nodes then learn of \
+         changes a few seconds later.",
+    ),
     gauge(
         "atelier_database_connections",
         "Connections to the database that requests and writes of this node may use.",

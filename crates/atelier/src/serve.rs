@@ -292,7 +292,7 @@ pub(crate) fn openai_access(models: &Models) -> Option<OpenAiAccess> {
 /// Starts everything that runs beside the requests.
 fn start_background(app: &App, config: Config, tasks: &TaskTracker) {
     let stop = &app.stop;
-    tasks.spawn(stop_on_signal(stop.clone()));
+    tasks.spawn(stop_on_signal(app.clone()));
     let (bus, bus_stop) = (app.bus.clone(), stop.clone());
     let bus = async move { bus.run_background(bus_stop).await };
     tasks.spawn(stop_when_it_ends("the agent bus", stop.clone(), bus));
@@ -397,18 +397,28 @@ async fn run_upkeep(app: App, config: Config) {
     }
 }
 
-async fn stop_on_signal(stop: CancellationToken) {
+async fn stop_on_signal(app: App) {
     tokio::select! {
         signal = signal() => tracing::info!(signal, "stopping"),
-        () = stop.cancelled() => {}
+        () = app.stop.cancelled() => {}
     }
-    stop.cancel();
     // A second signal stops the server immediately.
     tokio::spawn(async {
         let signal = signal().await;
         tracing::warn!(signal, "stopping immediately");
         std::process::exit(1);
     });
+    app.health.drain();
+    app.bus.drain();
+    let nodes = tokio::time::timeout(Duration::from_secs(1), app.store.live_nodes()).await;
+    if matches!(nodes, Ok(Ok(2..))) {
+        tracing::info!("other nodes take over; this one serves a little longer");
+        tokio::select! {
+            () = tokio::time::sleep(app.settings.drain) => {}
+            () = app.stop.cancelled() => {}
+        }
+    }
+    app.stop.cancel();
 }
 
 #[cfg(unix)]

@@ -62,6 +62,8 @@ struct Inner {
     recovering: Mutex<HashSet<TaskId>>,
     completions: CompletionSignals,
     tracker: TaskTracker,
+    /// Whether this node takes no more tasks, because it is about to stop.
+    draining: AtomicBool,
     stop: CancellationToken,
 }
 
@@ -101,6 +103,7 @@ impl Bus {
             recovering: Mutex::default(),
             completions: CompletionSignals::default(),
             tracker: TaskTracker::new(),
+            draining: AtomicBool::new(false),
             stop: CancellationToken::new(),
         }))
     }
@@ -120,6 +123,7 @@ impl Bus {
     /// This node, if it can run more tasks.
     fn node_with_capacity(&self) -> Option<NodeId> {
         let has_capacity = !self.0.stop.is_cancelled()
+            && !self.0.draining.load(Ordering::Relaxed)
             && self.running().len() < self.0.services.settings.max_running;
         if !has_capacity {
             self.0.left_work_behind.store(true, Ordering::Relaxed);
@@ -463,6 +467,11 @@ impl Bus {
             }
         }
         self.shut_down().await;
+    }
+
+    /// Leaves new tasks to other nodes. Running tasks go on until this node stops.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
     }
 
     async fn shut_down(&self) {

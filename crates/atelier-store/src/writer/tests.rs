@@ -68,7 +68,7 @@ async fn audit_rows(group: Vec<Submitted>) -> usize {
     let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
     let mut tx = Tx::new(store.db.connect().await.unwrap());
     begin(&mut tx, &OwnerLocks::new(), &mut OwnerLocks::new()).await.unwrap();
-    run_group(&mut tx, &mut group, NodeId(Uuid::nil())).await.unwrap();
+    run_group(&mut tx, &mut group, &store.feeds).await.unwrap();
     let owned = Owned::from_row((PROJECT.0, Uuid::nil(), "acme".into())).unwrap();
     store.audit(&owned, 10, 0).await.unwrap().0.len()
 }

@@ -52,6 +52,11 @@ impl Chat {
         Self { setup, session: self.session.clone() }
     }
 
+    /// Where the events of the conversation are.
+    pub(crate) fn events_path(&self) -> String {
+        format!("{}/chat/{}/events", self.setup.project, self.session)
+    }
+
     /// Where messages are sent to.
     pub(crate) fn message_path(&self) -> String {
         format!("{}/chat/{}/message", self.setup.project, self.session)

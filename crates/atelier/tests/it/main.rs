@@ -5,6 +5,7 @@
 
 mod access;
 mod backup;
+mod between_nodes;
 mod chat;
 mod check;
 mod connect;
@@ -45,13 +46,24 @@ async fn start(backend: Backend) -> Server {
 
 /// The configuration that the server would use, with these environment variables.
 fn print_config(environment: &[(&str, &str)]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
-    let mut command = std::process::Command::new(BINARY);
-    command.args(["serve", "--print-config"]).current_dir(folder.path());
-    let output = command.envs(environment.iter().copied()).output().unwrap();
+    let output = run_print_config(environment);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the server says when it refuses a configuration with these environment variables.
+fn refused_config(environment: &[(&str, &str)]) -> String {
+    let output = run_print_config(environment);
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+fn run_print_config(environment: &[(&str, &str)]) -> std::process::Output {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(BINARY);
+    command.args(["serve", "--print-config"]).current_dir(folder.path());
+    command.envs(environment.iter().copied()).output().unwrap()
 }
 
 /// The folder with the weights of MiniLM, as packages have them.

@@ -11,13 +11,13 @@ use atelier_testkit::Server;
 use serde_json::Value;
 
 /// The answer of `/ready`, whatever its status is.
-async fn ready(server: &Server) -> (u16, Value) {
+pub(crate) async fn ready(server: &Server) -> (u16, Value) {
     let answer = server.http.get(format!("{}/ready", server.url)).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
 /// One part of a health report.
-fn part<'v>(health: &'v Value, name: &str) -> &'v Value {
+pub(crate) fn part<'v>(health: &'v Value, name: &str) -> &'v Value {
     let parts = health["parts"].as_array().unwrap();
     parts.iter().find(|part| part["name"] == name).unwrap_or_else(|| panic!("{name}: {health}"))
 }

@@ -242,6 +242,7 @@ async fn session_leads_from_a_folder_to_a_changed_file(
     ann.sees("agent_writer › ").await;
     ann.presses("\u{3}");
     ann.sees("Press Ctrl-C again to leave.").await;
+    ann.sees("agent_writer › ").await;
     ann.presses("\u{3}");
     assert!(ann.left().await.success());
 
