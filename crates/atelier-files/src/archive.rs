@@ -18,7 +18,7 @@ impl ConversationWorkspace {
             let done = async {
                 workspace.place_contents().await?;
                 let files = workspace.files.store.files(&workspace.conversation).await?;
-                workspace.files.store.mark_copies_stale(files).await?;
+                workspace.files.store.mark_copies_stale(&workspace.conversation, files).await?;
                 workspace.files.renew_copies(conversation).await
             };
             if let Err(error) = done.await {

@@ -236,7 +236,7 @@ impl Files {
         };
         let count = wrong.len();
         if count > 0 {
-            self.store.mark_copies_stale(wrong).await?;
+            self.store.mark_copies_stale(conversation, wrong).await?;
         }
         Ok(count)
     }
@@ -256,7 +256,7 @@ impl Files {
         let left: Vec<ConversationFile> = files.into_iter().filter(is_there).collect();
         let count = left.len();
         if count > 0 {
-            self.store.mark_copies_stale(left).await?;
+            self.store.mark_copies_stale(conversation, left).await?;
         }
         Ok(count)
     }
