@@ -49,7 +49,7 @@ pub(crate) use script::{
 pub(crate) use temporary::open_up;
 pub use toolchain::Toolchains;
 
-/// What a command may do to the workspace.
+/// Whether a command may change the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -78,7 +78,7 @@ pub struct CommandSpec {
     /// Paths below the root that the command must not change, although it may change the files
     /// around them.
     pub read_only: Vec<PathBuf>,
-    /// Paths below the root of which it must move no folder above.
+    /// Paths below the root whose parent folders the command must not move.
     pub in_place: Vec<PathBuf>,
 }
 

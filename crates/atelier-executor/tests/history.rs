@@ -1,5 +1,5 @@
-//! What git keeps of files that nobody may see unasked: not shown by git, and not to be had without
-//! git.
+//! Tests that neither git nor anything else shows protected files from git's index and history
+//! without approval.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
@@ -16,7 +16,7 @@ fn unasked(f: &Fixture, command: &str, args: &[&str]) -> ToolOutcome {
     approved(f, "execute_command", json!({ "command": command, "args": args }), &Approval::none())
 }
 
-/// What a line of bash prints.
+/// The output of a line of bash.
 fn printed(f: &Fixture, line: &str) -> String {
     assert!(f.bash(&format!("{line} > ../printed")), "{line}");
     fs::read_to_string(f.base().join("printed")).unwrap().trim().to_owned()
@@ -60,7 +60,7 @@ fn git_itself_says_what_a_command_would_show() {
         // The value of an option is no option.
         "diff v1 HEAD --src-prefix --no-index".to_owned(),
         "diff HEAD v1 --src-prefix --no-index -- .".to_owned(),
-        // What excludes a commit's parents still shows the commit.
+        // This expression excludes the commit's parents, but git still shows the commit.
         format!("show {lost}^!"),
         format!("show {lost}^-"),
         format!("show {lost}^-1 --"),
@@ -143,8 +143,8 @@ fn git_itself_says_what_a_command_would_show() {
     assert!(json!(result).to_string().contains("SECRET-deleted"), "{result:?}");
 }
 
-/// Commands that let somebody choose print what there is to choose from, and some merges put files
-/// where nothing hides them.
+/// Interactive commands print the changes to choose from, and some merges put files where nothing
+/// hides them.
 #[test]
 fn choosing_and_merging_shows_nothing_that_is_protected() {
     let f = Fixture::new();
@@ -251,7 +251,7 @@ fn files_of_a_commit_do_not_come_to_other_places() {
         let reported = json!(unasked(&f, "git", &["show", place])).to_string();
         assert!(!reported.contains("SECRET-"), "{place}: {reported}");
     }
-    // What is asked about for another reason is asked about for this one as well.
+    // If a person is asked for another reason, they are asked for this reason as well.
     let restore = |source: &str| {
         let judged =
             f.judge("execute_command", git(&["restore", source, "--staged", "gh/hosts.yml"]));
@@ -304,7 +304,7 @@ fn a_tag_on_an_object_without_a_path_is_asked_about() {
         let judged = f.judge("execute_command", git(args));
         assert!(judged.verdict >= Verdict::High, "{args:?}: {judged:?}");
     }
-    // What has a path that protects nothing, or is a commit, is asked about only once.
+    // A file with a harmless path and a commit are asked about only once.
     for args in [
         &["cat-file", "-p", "HEAD"][..],
         &["cat-file", "-p", "HEAD:notes.txt"],
@@ -479,7 +479,7 @@ fn hidden_files_are_hidden_however_git_gets_there() {
     }
 }
 
-/// What is new since the last look is looked through, and nothing that was found is forgotten.
+/// New commits are examined, and earlier findings are kept.
 #[test]
 fn new_commits_are_looked_through() {
     let f = Fixture::new();
@@ -615,14 +615,14 @@ fn only_git_reads_what_git_keeps() {
         f.judge("execute_command", json!({ "command": "ls", "args": ["o"] })).verdict,
         Verdict::Deny
     );
-    // What else lies there stays readable.
+    // Other files in the repository stay readable.
     for path in [".git/HEAD", "mirror.git/HEAD", ".git/refs/heads/master", ".git/info/exclude"] {
         let verdict = f.judge("read_file", json!({ "path": path })).verdict;
         assert_eq!(verdict, Verdict::Low, "{path}");
     }
 }
 
-/// What a command finds below a folder is as closed to it as what it names.
+/// A command must not read below a folder what it must not read by name.
 #[test]
 fn nothing_lists_or_searches_what_git_keeps() {
     let f = Fixture::new();

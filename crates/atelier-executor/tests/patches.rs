@@ -44,7 +44,7 @@ fn folders_in_front_of_the_names_count() {
     }
     let hooks = &["apply", "--directory=.git/hooks", "p.diff"];
     assert_eq!(verdict("git", ".", hooks), Verdict::Deny);
-    // Where nothing more than an ordinary file is written, nobody is asked for more.
+    // If a patch writes nothing but ordinary files, no stricter approval is needed.
     for (command, cwd, args) in [
         ("git", ".", &["apply", "p.diff"][..]),
         ("git", ".", &["apply", "--directory=src", "p.diff"]),

@@ -75,8 +75,8 @@ fn with_a_past(f: &Fixture) {
     assert!(f.bash("git add -f .env && ln -s . sublink"));
 }
 
-/// TL-02.1: however a git command is written, it shows no protected content without approval; and
-/// nobody is asked without need.
+/// TL-02.1: no form of a git command shows protected content without approval, and nobody is asked
+/// without need.
 #[test]
 fn what_git_remembers_is_asked_about() {
     let f = Fixture::new();
@@ -168,7 +168,7 @@ fn what_git_remembers_is_asked_about() {
     assert_eq!(f.judge("execute_command", git(&["commit", "-m", "x"])).verdict, Verdict::Medium);
 }
 
-/// In a repository without secrets, every command runs as it is written.
+/// In a repository without secrets, every command runs unchanged.
 #[test]
 fn git_shows_what_holds_no_secrets() {
     let f = Fixture::new();

@@ -123,7 +123,7 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// What the filter has to allow.
+/// The operations that the filter has to allow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) network: bool,
@@ -131,7 +131,8 @@ pub(super) struct Wanted {
     /// Whether files may get the set-user-ID and set-group-ID bits. git sets the latter on folders
     /// of shared repositories.
     pub(super) set_id: bool,
-    /// Whether files may get extended attributes. Those of a layer would change how it is read.
+    /// Whether files may get extended attributes. In a layer they are refused, because overlayfs
+    /// keeps its own records in them.
     pub(super) xattrs: bool,
 }
 

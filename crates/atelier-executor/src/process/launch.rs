@@ -87,7 +87,7 @@ impl Spaces {
     }
 }
 
-/// What the children report: a failed stage with its errno, or stage 0 with the program's wait
+/// The children report the stage that failed, with its errno, or stage 0 with the program's wait
 /// status.
 pub(super) const STAGES: [&str; 15] = [
     "status",
@@ -322,7 +322,7 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     for path in read_only {
         match mount(Some(path), path, libc::MS_BIND | libc::MS_REC, MOUNTS) {
             Ok(()) => set_mount(path, READ_ONLY, 0, 0)?,
-            // The folder does not exist (any more), so it needs no protection.
+            // The folder does not exist, so it needs no protection.
             Err((_, libc::ENOENT)) => {}
             Err(failed) => return Err(failed),
         }

@@ -1,4 +1,5 @@
-//! Systems without the sandbox of Linux have no layers, so that no script runs there.
+//! The functions of `script` for systems without the sandbox of Linux: these have no layers, so no
+//! script runs there.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

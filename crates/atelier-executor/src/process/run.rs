@@ -25,8 +25,8 @@ use crate::workspace::{Workspace, relative};
 
 /// How late a supervisor may be on a busy machine.
 const LATE_MS: i64 = 400;
-/// After this time the supervisor itself is killed, and its namespace with it. It is not killed
-/// earlier, because without a namespace the processes that it has not found would keep running.
+/// After this time the supervisor itself is killed, and with it its namespace. It is not killed
+/// earlier, because without a namespace, processes that it has not found would keep running.
 const END_BY: Duration = Duration::from_millis((GRACE_MS + KILL_REMAINING_MS + LATE_MS) as u64);
 const _: () = assert!(END_BY.as_millis() < 2000, "a command ends within two seconds");
 
@@ -172,7 +172,7 @@ impl Runner {
     }
 }
 
-/// What is mounted over each hidden path: an empty folder over a folder, an empty file over a file.
+/// The mount for each hidden path: an empty folder over a folder, an empty file over a file.
 pub(super) fn covers<'p>(
     workspace: &Workspace,
     paths: impl Iterator<Item = &'p PathBuf>,
@@ -192,9 +192,8 @@ pub(super) fn covers<'p>(
     Ok(covers)
 }
 
-/// The folders that these paths lie in, from the outside in. Moved elsewhere, what is in them would
-/// have another name the next time: a file would be hidden no more, and a repository could be
-/// replaced by another.
+/// The folders that contain these paths, outer folders first. They must not be moved: under another
+/// path, a hidden file would become visible, and a repository could be replaced by another one.
 fn pinned<'p>(
     workspace: &Workspace,
     paths: impl Iterator<Item = &'p PathBuf>,
@@ -407,7 +406,8 @@ struct Ready {
 }
 
 impl Stream {
-    /// Reads what is in the pipe now and no more, because a process that escaped may keep writing.
+    /// Reads only the bytes that are in the pipe now, because a process that escaped may keep
+    /// writing.
     fn rest(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         let Some(reader) = &self.reader else { return Ok(()) };
         rustix::fs::fcntl_setfl(reader, OFlags::NONBLOCK)?;

@@ -63,7 +63,7 @@ pub(crate) struct ScriptSpec<'a> {
 #[derive(Debug)]
 pub(crate) struct StartedScript {
     pub(crate) keeper: OwnedFd,
-    /// Closing it ends the script; none for a job.
+    /// The script ends when this pipe is closed; `None` for a job.
     pub(crate) owner: Option<OwnedFd>,
     /// The holder, if it was started with the script.
     pub(crate) holder: Option<OwnedFd>,
@@ -99,7 +99,7 @@ impl Runner {
         let until = Instant::now() + PATIENCE;
         loop {
             let found = self.find_or_start_holder(workspace, places)?;
-            // A holder may end in the moment in which it is joined. Then there is another try.
+            // The holder may end just before it is joined. Then the loop tries again.
             if let Some(way_out) = WayOut::open(spec, &found.pidfd, joined_spaces())? {
                 let started = self
                     .start_keeper(workspace, places, spec, background, owner, &found, &way_out)?;
@@ -150,7 +150,8 @@ impl Runner {
         if spaces.flags & needed != needed {
             return Err(Error::NoLayers);
         }
-        // Every script makes its own, which the kernel only allows outside of another one.
+        // Every script makes a PID namespace of its own, and the kernel allows that only outside of
+        // another one.
         spaces.flags &= !libc::CLONE_NEWPID;
         spaces.pid_max = None;
         let folder = |path: &Path| -> Result<(OwnedFd, CString)> {
@@ -318,7 +319,8 @@ impl Runner {
             _ => landlock_rules::system_ruleset(&self.system)
                 .map_err(|source| sandbox("landlock", source))?,
         };
-        // A layer may cover the state folder by its own `/tmp`, so what covers is not from there.
+        // The layer may cover the state folder with its own `/tmp`, so the empty folder and file
+        // for hidden paths do not come from there.
         let empty = (Path::new(""), Path::new("/dev/null"));
         let hidden = covers(workspace, spec.hidden.iter(), empty)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -359,7 +361,7 @@ fn joined_spaces() -> i32 {
     sandbox_support().1.spaces.flags & !libc::CLONE_NEWPID
 }
 
-/// A holder that lives, with a place at its FIFO that keeps it alive.
+/// A running holder, and the handle of its FIFO that keeps it running.
 struct Holder {
     pidfd: OwnedFd,
     user: OwnedFd,
@@ -429,7 +431,7 @@ pub(crate) fn wait_for_holder(places: &LayerPlaces) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupted {
     Cancelled,
-    /// `is_full` said so.
+    /// `is_full` returned true.
     Full,
 }
 
@@ -509,8 +511,9 @@ fn stage_of(message: [u8; 5]) -> Option<(&'static str, io::Error)> {
     Some((name, io::Error::from_raw_os_error(i32::from_ne_bytes(value))))
 }
 
-/// Makes what is expected in the layer's own `/tmp`: HOME and, if the workspace lies below `/tmp`,
-/// the place where the layer is mounted. A script may have put links there, so none is followed.
+/// Creates the folders that a script needs in the layer's own `/tmp`: HOME and, if the workspace
+/// lies below `/tmp`, the place where the layer is mounted. A script may have put links there, so
+/// none is followed.
 fn prepare_tmp(workspace: &Workspace, places: &LayerPlaces) -> Result<()> {
     make_beneath(&places.tmp, Path::new(".home"))?;
     match workspace.root().strip_prefix("/tmp") {
@@ -563,7 +566,7 @@ fn wait_for(child: &OwnedFd) -> Result<()> {
         .map_err(setup)
 }
 
-/// Waits a moment for something that gives no signal.
+/// Waits for a moment, where no signal tells when to look again.
 fn pause() {
     let moment = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
     // An interruption only makes the moment shorter.

@@ -1,4 +1,4 @@
-//! How a script in a layer gets to the network: not at all, or through a proxy in this process.
+//! Gives a script in a layer its way to the network: none at all, or a proxy in this process.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -15,7 +15,7 @@ use super::serving::Place;
 const MOST_HEAD: usize = 32 << 10;
 const MOST_RESPONSE_HEAD: usize = 128 << 10;
 
-/// Serves a connection, and writes it down.
+/// Serves a connection, and records it.
 pub(super) fn serve(place: &Place, script: &TcpStream) {
     let shared = &place.shared;
     let mut input = Input::new(script);
@@ -163,7 +163,7 @@ fn pass_response(
     input.copy(script, length, Direction::Received, meter).map(drop)
 }
 
-/// Compares in the same time, wherever the difference is.
+/// Compares in constant time, so that the time does not reveal where the difference is.
 fn knows_password(credentials: &str, given: Option<&[u8]>) -> bool {
     let given = given.and_then(|given| {
         let (scheme, value) = given.split_at_checked(6)?;
@@ -182,8 +182,8 @@ fn refuse(place: &Place, script: &TcpStream, status: &str, refused: &Connection)
     answer(script, status, &format!("Atelier: {why} This script may connect to: {hosts}."));
 }
 
-/// Answers in the place of a host, and ends the connection. What the script still sends is read for
-/// a moment, because it would not see the answer otherwise.
+/// Answers in place of a host, and ends the connection. It then reads for a moment what the script
+/// still sends, because otherwise the script might not see the answer.
 fn answer(mut script: &TcpStream, status: &str, words: &str) {
     let ask = match status.starts_with("407") {
         true => "Proxy-Authenticate: Basic realm=\"atelier\"\r\n",
@@ -210,7 +210,7 @@ fn answer(mut script: &TcpStream, status: &str, words: &str) {
     }
 }
 
-/// Why a connection ended before its time. That it ended with the script needs no word.
+/// Why a connection ended early. If it ended with the script, no reason is given.
 fn in_words(error: &io::Error, with_script: bool) -> Option<String> {
     let words = match error.kind() {
         io::ErrorKind::QuotaExceeded => {

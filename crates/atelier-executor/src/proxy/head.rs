@@ -1,7 +1,7 @@
 //! Reads the heads of requests and responses.
 //!
-//! A request is refused as soon as two programs could read it differently: that is how something is
-//! smuggled past a proxy. The head that goes on is written anew from what was understood.
+//! A request is refused if two programs could read it differently, because that is how requests are
+//! smuggled past a proxy. The head that is passed on is written anew from the parsed request.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ const MOST_HEADERS: usize = 100;
 /// Why a request is refused.
 pub(super) type Bad = &'static str;
 
-/// Headers that are about the connection between script and proxy, and end here.
+/// Headers about the connection between script and proxy, which are not passed on.
 const OWN: [&str; 10] = [
     "connection",
     "proxy-connection",
@@ -24,7 +24,7 @@ const OWN: [&str; 10] = [
     "host",
     "http2-settings",
 ];
-/// What a `Connection` header must not take away from a request.
+/// Headers that a `Connection` header must not remove from a request.
 const NEEDED: [&str; 4] = ["host", "content-length", "transfer-encoding", "proxy-authorization"];
 
 /// A request to the proxy.
@@ -42,7 +42,7 @@ pub(super) struct Request<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Way<'a> {
-    /// CONNECT: bytes in both directions, which are not read.
+    /// CONNECT: bytes in both directions, which the proxy does not interpret.
     Tunnel,
     /// One request over plain HTTP.
     Plain { path: &'a str, body: Framing },
@@ -260,8 +260,8 @@ fn absolute(target: &str) -> Result<(String, u16, &str), Bad> {
     }
 }
 
-/// Checks that the header `Host` names the host that the request goes to. Hosts that share an
-/// address tell by this header who is meant.
+/// Checks that the header `Host` names the host that the request goes to. A server with several
+/// hosts at one address chooses by this header.
 fn agrees(headers: &[Header<'_>], host: &str, port: u16, way: &Way<'_>) -> Result<(), Bad> {
     let mut named = all(headers, "host");
     let Some(value) = named.next() else { return Ok(()) };
@@ -271,7 +271,7 @@ fn agrees(headers: &[Header<'_>], host: &str, port: u16, way: &Way<'_>) -> Resul
     let value = std::str::from_utf8(value).map_err(|_| "The header Host is not ASCII.")?;
     let (same, its_port) = authority(value)?;
     let usual = match way {
-        // A client that leaves the port out means the one of the tunnel.
+        // A client that leaves the port out means the port of the tunnel.
         Way::Tunnel => port,
         Way::Plain { .. } => 80,
     };
@@ -290,8 +290,8 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads the head of a response. What a host answers can harm nobody but the script that asked,
-    /// so this only looks for what the proxy has to change.
+    /// Reads the head of a response. The answer of a host can only harm the script that asked for
+    /// it, so this looks only for the headers that the proxy has to change.
     pub(super) fn parse(head: &[u8]) -> Option<Self> {
         let mut lines =
             head.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

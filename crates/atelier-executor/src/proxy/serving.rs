@@ -20,11 +20,11 @@ use super::record::{Connection, Record};
 
 /// The user name that goes with the password; a proxy's password needs one.
 const USER: &str = "atelier";
-/// How long the end of a script waits for its connections to be written down. A connection whose
-/// host is being looked up cannot be interrupted.
+/// How long the end of a script waits until its connections are recorded. A connection whose host
+/// is being looked up cannot be interrupted.
 const END: Duration = Duration::from_secs(1);
 
-/// What one script may use of the network.
+/// The limits of one script's use of the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// The most connections at a time. Others wait.
@@ -54,12 +54,12 @@ impl Default for Limits {
     }
 }
 
-/// Where a script finds the proxy: a socket that listens on the loopback device of its layer.
+/// The socket at which a script finds the proxy. It listens on the loopback device of the layer.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     listener: TcpListener,
     port: u16,
-    /// Other scripts in the same layer reach the socket too, but were not approved for its hosts.
+    /// Other scripts in the same layer reach the socket too, but were not approved for these hosts.
     password: String,
 }
 
@@ -147,13 +147,13 @@ impl Serving {
     }
 }
 
-/// What all connections of a script share.
+/// The state that all connections of a script share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) destinations: Destinations,
     pub(super) limits: Limits,
     pub(super) record: Record,
-    /// What a script sends to show that the proxy is its own.
+    /// The credentials that a script sends to show that the proxy serves it.
     pub(super) credentials: String,
     /// How many bytes went through, in all connections.
     pub(super) moved: AtomicU64,
@@ -201,7 +201,7 @@ impl Shared {
         let mut state = self.state();
         state.ended = true;
         for stream in state.open.values().flatten() {
-            // A connection that has just been closed by the other side is fine, too.
+            // It is fine if the other side has just closed the connection.
             stream.shutdown(Shutdown::Both).ok();
         }
         let waited = self.closed.wait_timeout_while(state, END, |state| !state.open.is_empty());

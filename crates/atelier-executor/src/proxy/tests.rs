@@ -1,4 +1,5 @@
-//! The proxy with real servers and scripts: what passes, what is refused, and what is written down.
+//! Tests the proxy with real servers and scripts: which requests pass, which are refused, and how
+//! connections are recorded.
 
 use std::io::{Read, Write};
 use std::iter::empty;
@@ -158,7 +159,7 @@ fn approved_hosts_are_reached_by_http_and_connect() {
         connections,
         [
             allowed("packages.example", port, 13, ok),
-            // What the script got has the line `Connection: close`, too.
+            // The answer that the script got also has the line `Connection: close`.
             allowed("packages.example", port, wanted.len() as u64, ok + 19),
         ]
     );
