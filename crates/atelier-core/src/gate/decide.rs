@@ -1,4 +1,4 @@
-//! Where it is decided whether a tool call runs, is asked about or is refused.
+//! Decides whether a tool call runs, is asked about or is refused.
 //!
 //! Decisions are pure. A decision takes the call, what happened to it ([`GateInput`]) and the state
 //! of its project ([`DecisionContext`]). It returns the changed call and the [`Effects`] to store.
@@ -97,8 +97,8 @@ pub enum AskedBy {
 }
 
 impl AskedBy {
-    /// Who asked for a stored call. The server makes the calls of tasks. For other calls it is not
-    /// stored who asked, so they count as calls of a program, which permissions cover least.
+    /// Who asked for a stored call. The server makes the calls of tasks. For other calls this is
+    /// not stored, so they count as calls of a program, which permissions cover least.
     fn of_stored(call: &GatedCall) -> Self {
         if call.task_id.is_some() { Self::Owner } else { Self::Program }
     }
@@ -171,7 +171,7 @@ impl GateInput {
     }
 }
 
-/// What a decision leads to, besides the changed call.
+/// The effects of a decision, besides the changed call.
 #[derive(Debug, Default, PartialEq)]
 pub struct Effects {
     pub events: Vec<Event>,
@@ -197,7 +197,7 @@ pub struct NewIds {
     pub grant: GrantId,
 }
 
-/// What all decisions of a server are made by: the same for all its projects.
+/// The settings that decisions depend on, the same for all projects of a server.
 #[derive(Debug, Clone)]
 pub struct GateRules {
     pub policy: Arc<Policy>,
@@ -208,7 +208,7 @@ pub struct GateRules {
     pub demand_isolation: bool,
 }
 
-/// At which point in its life a call is when it is decided whether it runs.
+/// The stage of a call at which it is decided whether the call runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The call was just asked for.
@@ -528,7 +528,7 @@ const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can
      It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start \
      what is missing.";
 
-/// What findings about calls on a conversation's own files begin with.
+/// The prefix of findings about calls on a conversation's own files.
 const OWN_FILES: &str = "conversation";
 
 /// Parses a call and rates it for the machine that would run it.

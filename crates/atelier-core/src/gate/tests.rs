@@ -1,4 +1,4 @@
-//! Every transition of a call, and what it does when it comes too late or from the wrong machine.
+//! Tests of every transition of a call, also when it comes too late or from the wrong machine.
 
 use super::{transitions::MAX_IN_EVENT, *};
 use crate::event::Event;

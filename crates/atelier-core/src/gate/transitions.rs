@@ -138,7 +138,8 @@ impl GatedCall {
         use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
         let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
         if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
-            // It did not run and never will, so it is stored only to be recognised.
+            // The call did not run and never will, so only a part is kept by which people can
+            // recognise it.
             self.shorten();
         }
         self.status = status;
@@ -501,9 +502,9 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over a rating if it is stricter than the one so far, and adds what it found beyond
-    /// that one. A rating is never relaxed: a machine can make the gate stricter, not looser.
-    /// Returns whether anything changed.
+    /// Takes over a rating if it is stricter than the current one, and adds its findings to those
+    /// of the current one. A rating is never relaxed: a machine can make the gate stricter, not
+    /// looser. Returns whether anything changed.
     pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;

@@ -1,4 +1,4 @@
-//! Which decision each call gets in each context, as tables.
+//! Tables of the decision that each call gets in each context.
 
 use super::*;
 use crate::{gate::ApprovalStatus, isolation::ReportedIsolation, policy::class::CallClass};

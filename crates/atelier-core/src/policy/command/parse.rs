@@ -10,7 +10,7 @@ use crate::policy::verdict::Verdict;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// What is known after a part of the arguments has been read.
+/// The state after a part of the arguments has been read.
 struct Seen<'p, 'c> {
     /// The rule of the command, which also has the rules of modules that the command can run.
     root: &'p Rule,
@@ -27,7 +27,7 @@ struct Seen<'p, 'c> {
     chosen: bool,
 }
 
-/// What follows an option.
+/// How the arguments after an option are read.
 enum Next<'p> {
     /// More options and operands of the same command.
     Options,
@@ -219,7 +219,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                     letters = &letters[1..];
                     continue;
                 }
-                // What follows the letter may be its value.
+                // The rest of the bundle may be the value of the letter.
                 self.argument(&letters[letter.len_utf8()..]);
                 return self.passed(seen, arg);
             };
@@ -472,7 +472,7 @@ impl<'p, 'c> Seen<'p, 'c> {
             && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
     }
 
-    /// What the innermost rule that knows an option says about it.
+    /// The answer of the innermost rule that knows an option.
     fn find<T>(&self, known: impl FnMut(&'p Rule) -> Option<T>) -> Option<T> {
         self.rules.iter().rev().copied().find_map(known)
     }

@@ -88,7 +88,7 @@ pub struct CommandData {
     /// Options, one on each line: `-f,--file =read !high ^ # reason`.
     #[serde(default)]
     options: String,
-    /// What an unknown subcommand gets: a verdict, or `operand` if it is an ordinary operand.
+    /// The verdict of an unknown subcommand, or `operand` if it is an ordinary operand.
     #[serde(default)]
     otherwise: Otherwise,
     /// Whether the options of the command are also allowed after a subcommand.
@@ -120,30 +120,30 @@ pub struct CommandData {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grammar {
-    /// Like getopt_long: bundles of letters (`-la`), values glued to the option (`-n5`),
-    /// abbreviated names, and options after operands.
+    /// The program parses options like getopt_long: bundles of letters (`-la`), values glued to the
+    /// option (`-n5`), abbreviated names, and options after operands.
     #[default]
     Gnu,
-    /// Like Gnu, and `--no-x` undoes `--x`.
+    /// Like `Gnu`, and `--no-x` undoes `--x`.
     Git,
-    /// Like Gnu, and `_` in a long name is the same as `-`.
+    /// Like `Gnu`, and `_` in a long name is the same as `-`.
     Node,
-    /// Like Gnu, but a long name may have a single dash, and a flag may have a value
+    /// Like `Gnu`, but a long name may have a single dash, and a flag may have a value
     /// (`--flag=true`), as in npm.
     Nopt,
-    /// Like Gnu, but a first argument without a dash is a bundle of letters too.
+    /// Like `Gnu`, but a first argument without a dash is a bundle of letters too.
     Tar,
     /// Long names with a single dash, and the value in the next argument, as in find.
     Single,
-    /// Like Single, and the value may also follow `=`, as in go.
+    /// Like `Single`, and the value may also follow `=`, as in go.
     Equals,
-    /// Like Single, and the value may also be glued to the name, as in gcc.
+    /// Like `Single`, and the value may also be glued to the name, as in gcc.
     Glued,
     /// Nothing is an option, as in echo.
     Plain,
 }
 
-/// What a word gets that is in the place of a subcommand but is not a known subcommand.
+/// The treatment of an unknown word in the place of a subcommand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Otherwise {

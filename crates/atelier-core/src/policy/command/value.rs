@@ -10,7 +10,7 @@ use crate::{
     policy::{files::Access, verdict::Verdict},
 };
 
-/// What a sed or awk script in an argument does besides computing.
+/// An effect of a sed or awk script in an argument, besides computing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect<'a> {
     /// The script starts a program.
@@ -41,8 +41,8 @@ pub(crate) const HARMLESS_KEYS: [&str; 16] = [
     "core.quotepath",
 ];
 
-/// Programs that run what they are told to, and those that are refused because they take rights or
-/// files away.
+/// Programs that start other programs, and programs that are refused because they take away rights
+/// or files.
 const STARTERS: [&str; 26] = [
     "ash", "bash", "busybox", "csh", "dash", "dd", "doas", "env", "fish", "ksh", "nice", "nohup",
     "pkexec", "pwsh", "rm", "script", "setsid", "sh", "ssh", "su", "sudo", "tcsh", "time",
@@ -223,7 +223,8 @@ impl<'c> Judge<'_, 'c> {
         if text.is_empty() || text.starts_with('-') || text == "/dev/null" {
             return;
         }
-        // What begins with `//` is an address without its scheme, not a path on this machine.
+        // A text that begins with `//` is an address without its scheme, not a path on this
+        // machine.
         let address = text.starts_with("//") && !text.starts_with("///");
         match normalise(text, self.cwd.relative(), self.roots) {
             Err(error @ PathError::Outside { .. }) if !address && !text.contains("://") => {
@@ -305,8 +306,9 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// Rates a source that may contain files which are recognised only by their path: `.config/gh`
-    /// holds secrets, and in a copy of `.config` under another name nobody would recognise them.
+    /// Rates a source that may contain files which are recognised only by their path. For example,
+    /// `.config/gh` holds secrets, and nothing would recognise them in a copy of `.config` under
+    /// another name.
     fn rate_paths_inside(&mut self, source: &str) {
         let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
         if let Some(class) = self.files.leading_to(&normal.relative) {

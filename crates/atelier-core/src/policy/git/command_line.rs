@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::options::{self, Effect, Group};
 
-/// Which file contents a git command line can show.
+/// The file contents that a git command line can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// No contents: names of branches, commit messages, or files written to their own places.
@@ -21,7 +21,7 @@ pub enum Shown {
     Unknown,
 }
 
-/// Where a command takes contents from, once it is known what its words mean.
+/// The places that a command takes contents from, once the meanings of its words are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Only from the files that it names as `revision:path`.
@@ -32,7 +32,7 @@ pub enum Scope {
     History,
 }
 
-/// What git says that a word of a command line means.
+/// The meaning of a word of a command line, according to git.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// One or more commits: a revision or a range.
@@ -41,7 +41,7 @@ pub enum Meaning {
     File(String),
     /// A folder in a commit.
     Tree,
-    /// An object of which no path is known.
+    /// An object without a known path.
     Object,
     /// Git does not know the word, so it can only be a path.
     Unknown,
@@ -65,7 +65,7 @@ pub struct Line<'a> {
     loose: bool,
 }
 
-/// From where a command takes contents, by its subcommand and options.
+/// The places that a command takes contents from, by its subcommand and options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Index,
@@ -243,12 +243,13 @@ impl<'a> Line<'a> {
         self.args[self.at] == "diff"
     }
 
-    /// Where contents come from.
+    /// The places that contents come from.
     pub fn scope(&self, meanings: &[Meaning]) -> Scope {
         let revisions = revisions(meanings);
         let named =
             !revisions.is_empty() && revisions.iter().all(|it| matches!(it, Meaning::File(_)));
-        // `git log` passes over files and shows commits. These three show just what is named.
+        // `git log` passes over files and shows commits. These three commands show only the named
+        // files.
         let only_named = matches!(self.args[self.at].as_str(), "diff" | "grep" | "show");
         match (self.reach, revisions.is_empty()) {
             _ if named && only_named && !self.loose => Scope::NamedFiles,
@@ -445,8 +446,8 @@ fn shown_by(effect: Option<Effect>) -> Shown {
     }
 }
 
-/// The meanings up to the first word that git does not know: it takes that one and all behind it
-/// for paths.
+/// The meanings up to the first word that git does not know: git takes that word and all words
+/// after it for paths.
 pub(super) fn revisions(meanings: &[Meaning]) -> &[Meaning] {
     let known = meanings.iter().take_while(|meaning| **meaning != Meaning::Unknown).count();
     &meanings[..known]
@@ -458,7 +459,7 @@ fn is_silent(args: &[String]) -> bool {
     let first = args.get(1).map(String::as_str);
     let picks_hunks = options().any(|arg| picks_hunks(arg));
     match args[0].as_str() {
-        // They take contents from the objects that a patch names, or show the patch.
+        // These commands take contents from the objects that a patch names, or show the patch.
         "am" => !options().any(|arg| shows_patch(arg) || is_three_way(arg)),
         "apply" => !options().any(|arg| is_three_way(arg)),
         "add" | "checkout" | "commit" | "reset" | "restore" | "stage" | "stash" if picks_hunks => {
@@ -616,7 +617,7 @@ pub fn named_file(word: &str) -> Option<(&str, &str)> {
         ("", [b'0'..=b'3', b':', ..]) => &path[2..],
         _ => path,
     };
-    // What begins with one of these behind a colon is a pathspec or a search in messages.
+    // After a colon, these signs begin a pathspec or a search in messages.
     let special = revision.is_empty() && path.starts_with(['(', '/', '!', '^']);
     (is_plain && !special && !path.is_empty() && !path.contains(':')).then_some((revision, path))
 }
