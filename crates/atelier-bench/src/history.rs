@@ -1,8 +1,9 @@
-//! What looking into a repository costs through the gate, beside git itself on the same repository.
+//! Measures the cost of looking into a repository through the gate, compared with git itself on the
+//! same repository.
 //!
-//! The repository has 10,000 commits and holds a file of secrets in its past, so every command has
-//! to be told what to leave out. The first look reads the whole history; it is measured on its own,
-//! and the others after it.
+//! The repository has 10,000 commits and holds a file of secrets in its past, so the gate tells
+//! every command which files to leave out. The first look reads the whole history, so it is
+//! measured separately from the later ones.
 
 use crate::report::{Aim, Report, Unit, milliseconds};
 use anyhow::{Context, Result, ensure};

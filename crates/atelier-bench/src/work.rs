@@ -141,7 +141,8 @@ async fn acquaint(
     Ok(())
 }
 
-/// What a step costs beyond the model call: compares a task of many steps with a task of one step.
+/// Measures the cost of a step beyond the model call: compares a task of many steps with a task of
+/// one step.
 async fn step<S>(
     plan: &Plan,
     report: &mut Report,

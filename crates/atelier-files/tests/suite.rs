@@ -281,7 +281,7 @@ async fn second_write_against_the_same_version_is_refused(backend: Backend, obje
     assert_eq!(world.workspace().file(seen.file_id).await.unwrap(), *won[0]);
     let twice = world.try_put("a.txt", "new", Expect::Absent).await;
     assert!(matches!(twice, Err(Error::Store(StoreError::Precondition))));
-    // What lost is not kept.
+    // The content of the writer that lost is not kept.
     world.files.sweep().await.unwrap();
     assert_eq!(world.contents().await, 2);
     let folder = world.try_put("a.txt/b.txt", "x", Expect::Anything).await;

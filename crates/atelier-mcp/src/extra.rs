@@ -141,7 +141,7 @@ pub(crate) fn grep(served: &ServedWorkspace, request: &Request, cancel: &Cancel)
         context: u32::try_from(context.unwrap_or(0)).unwrap_or(u32::MAX),
         limit: usize::try_from(limit.unwrap_or(DEFAULT_LINES)).unwrap_or(usize::MAX),
     };
-    // Files that the rules refuse by name are refused when a search comes across them as well.
+    // If the rules refuse a file that is named, they also refuse it when a search comes across it.
     let refused = |found: &std::path::Path| {
         let path = found.to_str().and_then(|path| served.path(path).ok());
         path.is_none_or(|path| served.check_readable("grep", &path).is_err())

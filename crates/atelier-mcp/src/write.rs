@@ -96,7 +96,8 @@ pub(crate) fn create_directory(served: &ServedWorkspace, request: &Request, _: &
     }
 }
 
-/// `mkdir -p` that follows links inside the workspace. Returns whether it created anything.
+/// Creates a directory like `mkdir -p`, and follows links inside the workspace. Returns whether it
+/// created anything.
 fn make(served: &ServedWorkspace, path: &WorkspacePath) -> Result<bool, Error> {
     match served.workspace().create_directory(path) {
         Err(Error::Link { .. }) => {

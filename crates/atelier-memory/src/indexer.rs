@@ -51,7 +51,7 @@ const LEASE_RENEWAL: Duration = Duration::from_secs(3);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 const MIN_SWEEP: Duration = Duration::from_millis(10);
 
-/// What was indexed in a collection since it was last flushed.
+/// The changes that were indexed in a collection since it was last flushed.
 #[derive(Debug, Clone)]
 pub(crate) struct Unflushed {
     collection: Collection,
@@ -60,7 +60,7 @@ pub(crate) struct Unflushed {
     /// The last row of the outbox that was indexed.
     through: i64,
     ids: Vec<InteractionId>,
-    /// The frequencies, with the unflushed interactions counted in.
+    /// The frequencies of words, including those of unflushed interactions.
     pub(crate) frequencies: Option<Arc<Frequencies>>,
 }
 
@@ -97,7 +97,8 @@ impl Memory {
         loop {
             let round = async {
                 let all_ours = self.index_all().await?;
-                // What is new comes first, so little is embedded again between two looks.
+                // New interactions come first. Between two looks, only a few old ones are embedded
+                // again.
                 Ok::<_, Error>((all_ours, self.reembed_next().await?))
             };
             let look_again = match round.await {
@@ -253,7 +254,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Drops what the index may have of an agent in any place but the given one.
+    /// Drops what the index has of an agent in all places except the given one.
     async fn drop_other_places(&self, collection: &Collection, but: Option<&str>) -> Result<()> {
         let former = collection.former.as_ref().map(|former| former_key(collection, former));
         for place in [Some(key(collection)), former].into_iter().flatten() {

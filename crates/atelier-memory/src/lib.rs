@@ -352,13 +352,13 @@ impl Memory {
     }
 }
 
-/// Where the index has the vectors of a collection.
+/// The place in which the index has the vectors of a collection.
 pub(crate) fn key(collection: &Collection) -> CollectionKey {
     let place = collection.place.clone();
     CollectionKey { agent: collection.agent, name: collection.name.clone(), place }
 }
 
-/// Where the index has the vectors of a collection's former part.
+/// The place in which the index has the vectors of a collection's former part.
 pub(crate) fn former_key(collection: &Collection, former: &FormerPart) -> CollectionKey {
     CollectionKey { place: former.place.clone(), ..key(collection) }
 }

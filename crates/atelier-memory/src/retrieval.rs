@@ -46,7 +46,7 @@ pub struct RetrievedContext {
     pub degraded: bool,
 }
 
-/// What a search knows about a collection before it searches.
+/// The state of a collection before a search.
 struct SearchState {
     collection: Collection,
     /// Interactions that the index does not have yet.
@@ -142,7 +142,7 @@ impl Memory {
         }
     }
 
-    /// What a search has to know about a collection; `None` if the agent remembers nothing.
+    /// The state of an agent's collection; `None` if the agent remembers nothing.
     async fn search_state(&self, agent: OwnedAgent) -> Result<Option<SearchState>> {
         let inner = &*self.inner;
         let collection = match inner.store.collection(agent).await {
@@ -338,8 +338,8 @@ impl Memory {
     /// The memories that are relevant to a step, as text for its prompt within a token budget.
     /// Never fails, because a step can go on without them.
     ///
-    /// What is pinned comes first. The messages and tasks of the conversation `session` are left
-    /// out, because the prompt has them.
+    /// Pinned memories come first. The messages and tasks of the conversation `session` are left
+    /// out, because the prompt has them anyway.
     pub async fn retrieve_context(
         &self,
         agent: OwnedAgent,
@@ -407,15 +407,15 @@ impl Memory {
     }
 }
 
-/// Whether the prompt of a conversation has an interaction anyway: its messages, and what its tasks
-/// were about.
+/// Whether the prompt of a conversation has the interaction anyway, because it is one of its
+/// messages or about one of its tasks.
 fn is_in_prompt(interaction: &Interaction, session: &str) -> bool {
     interaction.interaction_type != InteractionType::ToolCall
         && interaction.session_id.as_deref() == Some(session)
 }
 
-/// Keeps the best hit of each task, besides its tool calls. Older versions remembered the question
-/// and the answer of a task as well.
+/// Keeps only the best hit of each task, besides its tool calls. Older versions also remembered the
+/// question and the answer of a task.
 fn each_task_once(hits: &mut Vec<Hit>) {
     let mut seen = HashSet::new();
     hits.retain(|hit| match &hit.interaction.task_id {

@@ -314,12 +314,12 @@ impl Server {
         self.process.id()
     }
 
-    /// What the server printed at its start.
+    /// The lines that the server printed at its start.
     pub fn greeting(&self) -> String {
         self.greeting.join("\n")
     }
 
-    /// What the server has logged so far.
+    /// Everything that the server has logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }

@@ -290,7 +290,7 @@ impl Edge {
                 // The engine indexes words immediately and counts them together with the vectors
                 // that are in a graph.
                 let in_graph = info.indexed_vectors_count.saturating_sub(info.points_count);
-                // After deletions, as many newer points are outside the graph.
+                // After deletions, the same number of newer points is outside the graph.
                 let optimized_points =
                     slot.optimized_points.fetch_min(info.points_count, Ordering::Relaxed);
                 Ok(info.points_count.saturating_sub(in_graph.max(optimized_points))
