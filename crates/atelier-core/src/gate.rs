@@ -1,20 +1,23 @@
 //! The life of a tool call between the agent that asks for it and the machine that runs it.
 //!
-//! Everything here is pure. `decide.rs` decides whether a call runs, is asked about or is refused;
-//! `transitions.rs` holds what each decision does to the call, and which events it publishes. A
-//! transition that comes too late is refused with the state that won, so that of approve, reject,
-//! timeout and cancel exactly one happens.
+//! Everything here is pure. `input.rs` has the inputs of decisions and their effects. `decide.rs`
+//! decides whether a call runs, is asked about or is refused. `transitions.rs` and `deadline.rs`
+//! change the call as decided, and return the events to publish. A transition that comes too late
+//! is refused with the state that won, so that of approve, reject, timeout and cancel exactly one
+//! happens.
 
 mod audit;
+mod brief;
+mod deadline;
 mod decide;
+mod input;
 mod outcome;
 mod permission;
 mod transitions;
 
 pub use audit::{Audit, AuditDecision};
-pub use decide::{
-    AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
-};
+pub use decide::GateRules;
+pub use input::{AskedBy, Decider, DecisionContext, Effects, GateInput, NewCall, NewIds};
 pub use outcome::{BinaryEncoding, ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 

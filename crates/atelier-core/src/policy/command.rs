@@ -1,11 +1,13 @@
 //! Judges a command line: finds the rule that it falls under, and rates each argument.
 
 mod awk;
+mod copies;
 mod kind;
 mod parse;
 mod remote;
 mod sed;
 pub(crate) mod table;
+mod unlisted;
 mod value;
 
 use super::{

@@ -9,11 +9,12 @@
 mod command_line;
 mod options;
 mod planted;
+mod silent;
+mod words;
 
-pub use command_line::{
-    Line, Meaning, Scope, Shown, compares_files, named_file, overwritten_path, subcommand,
-};
+pub use command_line::{Line, Meaning, Scope, Shown, compares_files, overwritten_path, subcommand};
 pub use planted::NewRepository;
+pub use words::named_file;
 
 use std::collections::BTreeSet;
 
@@ -82,7 +83,7 @@ impl GitDecision {
         // Git may take the word for something else, which must not be something that was not
         // examined.
         let stray = line.stray(&meanings, existing);
-        if let Some(word) = stray.filter(|word| !command_line::is_refused(word)) {
+        if let Some(word) = stray.filter(|word| !words::is_refused(word)) {
             return Self::unclear(&format!("it is unknown what {word:?} means"));
         }
         if line.is_diff() && leaves {

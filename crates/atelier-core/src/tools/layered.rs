@@ -24,7 +24,7 @@ const LAYERED: ToolDef = ToolDef {
 const PATHS: Param = Param::optional(
     "paths",
     Kind::Paths,
-    "Files and folders relative to {root}. Left out, all changes are meant",
+    "Files and folders relative to {root} (default: all changes)",
 );
 const PATHS_CARD: &[CardRow] = &[CardRow::new("paths", "{paths}")];
 const JOB: Param = Param::required(

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, HashMap};
 /// have one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("the rules are no valid TOML: {0}")]
+    #[error("the rules are not valid TOML: {0}")]
     Toml(String),
-    #[error("rule {rule}: {line:?} is no option: {why}")]
+    #[error("rule {rule}: {line:?} is not an option: {why}")]
     Option { rule: String, line: String, why: String },
     #[error("rule {rule}: there is no group {group:?}")]
     Group { rule: String, group: String },
     #[error("allow: {0:?} is none of the commands that can be allowed by name: {1}")]
     Optional(String, String),
-    #[error("{0:?} is no tool and no command that there is a rule for")]
+    #[error("{0:?} is neither a tool nor a command with a rule")]
     Restriction(String),
     /// A rule for a subcommand has no rule for its command.
-    #[error("rule {0}: its command is not there")]
+    #[error("rule {0}: there is no rule for its command")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]
     Example { rule: String, example: String, found: String },
