@@ -6,9 +6,8 @@
 //! Searches look into both parts, each with its own embedder.
 
 use crate::{
-    CollectionKey, Error, Memory, Result, former_key,
-    indexer::{fits, points_of},
-    key,
+    CollectionKey, Error, Memory, Result, former_key, key,
+    points::{fits, points_of},
 };
 use atelier_core::{AgentId, memory::CollectionState};
 use atelier_store::{Collection, FormerPart, NewVectors};
@@ -34,7 +33,7 @@ pub(crate) struct Progress {
 
 impl Memory {
     /// Looks for collections that have to be embedded again or rebuilt, until the server stops.
-    pub(crate) async fn run_keeper(&self) {
+    pub(crate) async fn run_repair(&self) {
         if self.inner.index.id().is_none() {
             // The process that has opened the index looks after it.
             return std::future::pending().await;
