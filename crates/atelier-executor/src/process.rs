@@ -18,8 +18,13 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod run;
 mod runner;
+#[cfg(target_os = "linux")]
+mod running;
 #[cfg_attr(not(target_os = "linux"), path = "process/no_scripts.rs")]
 mod script;
+#[cfg(target_os = "linux")]
+mod script_end;
+mod script_values;
 mod temporary;
 mod toolchain;
 #[cfg(target_os = "linux")]
@@ -42,10 +47,15 @@ pub(crate) use known::{
 };
 pub(crate) use output::{Kept, texts};
 pub use runner::{Runner, RunnerOptions};
+#[cfg(not(target_os = "linux"))]
 pub(crate) use script::{
-    Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
-    stop_script, wait_for_holder, wait_for_script,
+    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
 };
+#[cfg(target_os = "linux")]
+pub(crate) use script_end::{
+    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
+};
+pub(crate) use script_values::{Interrupted, LayerPlaces, ScriptEnding, ScriptSpec};
 pub(crate) use temporary::open_up;
 pub use toolchain::Toolchains;
 

@@ -29,7 +29,7 @@ mod serving;
 #[cfg(target_os = "linux")]
 pub(crate) use destination::Destinations;
 #[cfg(target_os = "linux")]
-pub(crate) use serving::{Entrance, Limits, Serving};
+pub(crate) use serving::{Entrance, ProxyLimits, Serving};
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]

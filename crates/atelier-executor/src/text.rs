@@ -6,7 +6,7 @@ use atelier_core::path::WorkspacePath;
 use crate::error::{Error, Result};
 use crate::read::{Content, Part, checksum};
 use crate::workspace::Workspace;
-use crate::write::{Edit, Expect, Mending, Written, apply};
+use crate::write::{Edit, Expect, MissingParents, Written, apply};
 
 /// A text file, or some lines of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Workspace {
         path: &WorkspacePath,
         text: &str,
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<(Written, TextEncoding)> {
         let encoding = self.encoding_of(path);
         let bytes = encoded(path, encoding.encode_file(text))?;
@@ -93,7 +93,7 @@ impl Workspace {
         path: &WorkspacePath,
         text: &str,
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<(Written, TextEncoding)> {
         let encoding = self.encoding_of(path);
         let bytes = encoded(path, encoding.encode(text))?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use atelier_core::TextEncoding;
 use atelier_core::policy::{Access, call};
-use atelier_executor::{Cancel, Edit, Error, Expect, Glob, GrepSpec, Kind, Mending, Part};
+use atelier_executor::{Cancel, Edit, Error, Expect, Glob, GrepSpec, Kind, MissingParents, Part};
 
 use crate::list::directory_failure;
 use crate::read::{failure as read_failure, read};
@@ -50,9 +50,9 @@ pub(crate) fn append_file(served: &ServedWorkspace, request: &Request, _: &Cance
         let (workspace, expect) = (served.workspace(), &Expect::Anything);
         match served.settings().utf8_only {
             true => workspace
-                .append(path, content.as_bytes(), expect, Mending::Never)
+                .append(path, content.as_bytes(), expect, MissingParents::Refuse)
                 .map(|written| (written, TextEncoding::UTF_8)),
-            false => workspace.append_text(path, content, expect, Mending::Never),
+            false => workspace.append_text(path, content, expect, MissingParents::Refuse),
         }
     })?;
     let bytes = encoding.encode(content).map_or(content.len(), |bytes| bytes.len());

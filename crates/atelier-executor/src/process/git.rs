@@ -225,7 +225,7 @@ pub(super) fn place(args: &[String]) -> Vec<String> {
     place
 }
 
-/// Adds `--no-ext-diff --no-textconv` to the sub-commands that support them. A setting cannot
+/// Adds `--no-ext-diff --no-textconv` to the subcommands that support them. A setting cannot
 /// switch these off: an empty `diff.external` would be run as an empty command.
 pub(super) fn arguments(args: &[String]) -> Vec<String> {
     let mut args = args.to_vec();
@@ -235,7 +235,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
             "-C" | "--attr-source" => at += 2,
             option if option.starts_with('-') => at += 1,
             "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
-                // `stash` accepts the options only after these sub-commands.
+                // `stash` accepts the options only after these subcommands.
                 if arg == "stash" {
                     at += 1;
                     if args.get(at).is_none_or(|sub| sub != "show" && sub != "list") {

@@ -26,7 +26,7 @@ const END: Duration = Duration::from_secs(1);
 
 /// The limits of one script's use of the network.
 #[derive(Debug, Clone)]
-pub(crate) struct Limits {
+pub(crate) struct ProxyLimits {
     /// The most connections at a time. Others wait.
     pub(crate) at_once: usize,
     /// The most connections in all.
@@ -41,7 +41,7 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self {
             at_once: 64,
@@ -112,7 +112,7 @@ impl Serving {
     pub(crate) fn begin(
         entrance: Entrance,
         destinations: Destinations,
-        limits: Limits,
+        limits: ProxyLimits,
         record: Record,
         script: OwnedFd,
     ) -> io::Result<Self> {
@@ -151,7 +151,7 @@ impl Serving {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) destinations: Destinations,
-    pub(super) limits: Limits,
+    pub(super) limits: ProxyLimits,
     pub(super) record: Record,
     /// The credentials that a script sends to show that the proxy serves it.
     pub(super) credentials: String,
@@ -191,8 +191,8 @@ impl Shared {
         }
         state.open.insert(id, vec![stream.try_clone()?]);
         drop(state);
-        let place = Place { shared: Arc::clone(self), id };
-        let serve = move || connection::serve(&place, &stream);
+        let slot = ConnectionSlot { shared: Arc::clone(self), id };
+        let serve = move || connection::serve(&slot, &stream);
         std::thread::Builder::new().name("proxied".to_owned()).spawn(serve).map(drop)
     }
 
@@ -210,12 +210,12 @@ impl Shared {
 }
 
 /// The place of one connection among those that are open. It is given back when this is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     pub(super) shared: Arc<Shared>,
     id: u64,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Adds the side of the host, so that it ends with the script. Fails if the script has ended.
     pub(super) fn add(&self, stream: &TcpStream) -> io::Result<()> {
         let mut state = self.shared.state();
@@ -232,7 +232,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.shared.state().open.remove(&self.id);
         self.shared.closed.notify_all();

@@ -23,7 +23,7 @@ use crate::grep::GrepSpec;
 use crate::process::{Access, CommandSpec, Ending, Outcome};
 use crate::read::Part;
 use crate::search::Listing;
-use crate::write::{Expect, Mending, Written};
+use crate::write::{Expect, MissingParents, Written};
 
 /// One call that is about to run: it was judged, and is within what was approved.
 pub struct ReadyCall<'a> {
@@ -108,15 +108,18 @@ fn read_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
 fn write_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let (path, content) = (ready.call.path("path")?, ready.call.text("content")?);
     let expect = &ready.unchanged(path)?;
-    let parents =
-        if ready.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
+    let parents = if ready.call.flag("create_dirs") {
+        MissingParents::Create
+    } else {
+        MissingParents::Refuse
+    };
     let ws = ready.tools.workspace;
     let written = match ready.call.chose("mode", "append") {
         true => ws.append_text(path, content, expect, parents),
         false => ws.write_text(path, content, expect, parents),
     };
     let (written, encoding) = written.map_err(|error| match error {
-        Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
+        Error::NotFound { path } if parents == MissingParents::Refuse => Error::NoFolder { path },
         other => other,
     })?;
     Ok(wrote(path, &written, encoding))

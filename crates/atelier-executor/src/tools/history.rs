@@ -131,7 +131,7 @@ impl Tools<'_> {
         facts.leaves = line.is_diff()
             && line
                 .paths(&facts.meanings)
-                .any(|path| self.leaves(repository.command(), repository.top(), path));
+                .any(|path| self.leads_out(repository.command(), repository.top(), path));
         Ok(facts)
     }
 
@@ -157,7 +157,7 @@ impl Tools<'_> {
     }
 
     /// Whether a path leads out of the repository.
-    fn leaves(&self, command: &call::Command, top: &Path, path: &str) -> bool {
+    fn leads_out(&self, command: &call::Command, top: &Path, path: &str) -> bool {
         !path.starts_with(':') && !self.place_of(command, path).starts_with(top)
     }
 

@@ -29,7 +29,7 @@ impl Tools<'_> {
                 || ignored.hides_entry(path, kind != Kind::File)
                 || (is_link && leads_to_secrets(&policy, path));
             match named {
-                true if is_link => led_to(&root, path),
+                true if is_link => link_target(&root, path),
                 true => Some(path.to_owned()),
                 false => None,
             }
@@ -37,9 +37,9 @@ impl Tools<'_> {
     }
 
     /// The targets of these links in the workspace. No command reads targets outside of it.
-    pub(super) fn led_to(&self, links: &[PathBuf]) -> Vec<PathBuf> {
+    pub(super) fn link_targets(&self, links: &[PathBuf]) -> Vec<PathBuf> {
         let root = self.workspace.root();
-        links.iter().filter_map(|link| led_to(root, link)).collect()
+        links.iter().filter_map(|link| link_target(root, link)).collect()
     }
 
     /// Other names of the hidden files. They are looked for only if a hidden file has several
@@ -105,7 +105,7 @@ pub(super) fn leads_to_secrets(policy: &Policy, folder: &Path) -> bool {
 }
 
 /// The target of the link, if it is in the workspace.
-fn led_to(root: &Path, link: &Path) -> Option<PathBuf> {
+fn link_target(root: &Path, link: &Path) -> Option<PathBuf> {
     let link = root.join(link);
     link.symlink_metadata().ok().filter(|meta| meta.file_type().is_symlink())?;
     let target = link.canonicalize().ok()?;

@@ -152,7 +152,7 @@ impl Tools<'_> {
             Seal::Everything => self.sealed_everywhere(repositories)?,
         };
         // Objects may lie elsewhere, behind a link.
-        hidden.extend(self.led_to(&found));
+        hidden.extend(self.link_targets(&found));
         hidden.extend(found);
         outermost(hidden);
         Ok(sealed)
@@ -253,7 +253,7 @@ impl Tools<'_> {
                 return Err(too_much());
             }
         }
-        hidden.extend(self.led_to(&links));
+        hidden.extend(self.link_targets(&links));
         if wanted.secrets {
             hidden.extend(self.other_names(&hidden)?);
         }

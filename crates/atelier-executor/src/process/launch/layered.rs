@@ -303,7 +303,7 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
             let mut end = None;
             if handles[3].revents != 0 || handles[4].revents != 0 {
                 end = Some(ENDED_ON_REQUEST);
-                if got(signals, libc::SIGUSR1) {
+                if has_signal(signals, libc::SIGUSR1) {
                     end = Some(ENDED_EXPOSED);
                     // Output that arrives now waits until the supervisor was asked to end.
                     let kill = libc::SYS_pidfd_send_signal;
@@ -344,7 +344,7 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
 /// # Safety
 ///
 /// The handle is of signals, and does not block.
-unsafe fn got(signals: c_int, wanted: c_int) -> bool {
+unsafe fn has_signal(signals: c_int, wanted: c_int) -> bool {
     let mut found = false;
     // SAFETY: the memory is plain, and on this stack.
     unsafe {
