@@ -1,7 +1,7 @@
 //! Measures the cost of looking into a repository through the gate, compared with git itself on the
 //! same repository.
 //!
-//! The repository has 10,000 commits and holds a file of secrets in its past, so the gate tells
+//! The repository has 10,000 commits and holds a secret file in its past, so the gate tells
 //! every command which files to leave out. The first look reads the whole history, so it is
 //! measured separately from the later ones.
 
@@ -90,7 +90,7 @@ pub(crate) fn measure(rounds: usize, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes a repository through `git fast-import`, with a file of secrets that was deleted again.
+/// Makes a repository through `git fast-import`, with a secret file that was deleted again.
 fn make_repository(root: &Path) -> Result<()> {
     std::fs::create_dir_all(root)?;
     let git = |args: &[&str]| {

@@ -361,17 +361,15 @@ impl Server {
         User::new(self, token.into())
     }
 
+    /// All metrics, as Prometheus reads them.
+    pub async fn metrics(&self) -> String {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await.unwrap();
+        answer.text().await.unwrap()
+    }
+
     /// The value of a metric, with its labels as Prometheus writes them, or without labels.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self
-            .http
-            .get(format!("{}/metrics", self.url))
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap();
+        let text = self.metrics().await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().unwrap())
     }
