@@ -39,8 +39,8 @@ pub enum PreviewReport {
 }
 
 impl<'de> Deserialize<'de> for PreviewReport {
-    /// Reads the form that the body has, which the field `error` shows. So the message about a
-    /// wrong body names the wrong field.
+    /// Chooses the form by whether the body has the field `error`, so that the message about a wrong
+    /// body names the field that is wrong.
     fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
         let body = Value::deserialize(body)?;
         match body.get("error") {

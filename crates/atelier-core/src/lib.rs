@@ -1,4 +1,5 @@
-//! What every other crate agrees on: ids, domain values, the policy, and the decisions of the gate.
+//! The definitions that all other crates share: ids, domain values, the policy, and the decisions
+//! of the gate.
 //!
 //! This crate is pure: it has no async code, does no I/O and reads no clock.
 //! `scripts/check-invariants` checks it.

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a user works on, with its agents, conversations and tool calls.
+/// A user's project, with its agents, conversations and tool calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Project {
@@ -19,7 +19,7 @@ pub struct Project {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Where the file tools of a project's agents act.
+/// The place where the file tools of a project's agents act.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

@@ -145,7 +145,7 @@ fn what_is_deleted_or_moved_is_what_was_shown() {
         let there = entry("delete_file", json!({ "path": path }));
         assert_eq!((there.size, there.text), (size, None), "{path}");
     }
-    // Nobody is asked about what cannot be done.
+    // Nobody is asked about a call that cannot be done.
     for (tool, params, code) in [
         ("delete_file", json!({ "path": "src/none" }), "not_found"),
         ("delete_file", json!({ "path": "src/deep" }), "directory_not_empty"),
@@ -386,8 +386,8 @@ fn a_secret_with_an_odd_name_is_hidden_too() {
     assert!(!json!(found).to_string().contains("SECRET-42"), "{found:?}");
 }
 
-/// An edit that does not fit says what is not in the file, and one guess after the other says what
-/// is. So a person is asked before anybody learns it.
+/// The error about an edit that does not fit reveals something about the file, and with many
+/// guesses all of it. So a person is asked before anybody learns it.
 #[test]
 fn no_edit_tries_out_what_a_secret_file_holds() {
     let f = Fixture::new();

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What a sweep repaired.
+/// The repairs that a sweep made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// How many objects without a row were removed.
@@ -33,7 +33,7 @@ const BATCH: i64 = 500;
 const CONVERSATIONS: usize = 8;
 
 impl Files {
-    /// Runs until dropped.
+    /// Removes and copies objects when they are due, and sweeps at intervals, until dropped.
     pub async fn run_background(&self) {
         let due = async {
             loop {

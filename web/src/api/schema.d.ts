@@ -1832,7 +1832,7 @@ export interface components {
             total: number;
         };
         /**
-         * @description What became of the question to a person about a call.
+         * @description The state of the question to a person about a call.
          * @enum {string}
          */
         ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
@@ -1861,7 +1861,7 @@ export interface components {
             via?: string | null;
         };
         /**
-         * @description What was decided about a call or about a permission.
+         * @description A decision about a call or a permission.
          * @enum {string}
          */
         AuditDecision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
@@ -1918,8 +1918,8 @@ export interface components {
              */
             destinations: string[];
             /**
-             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings of a
-             *     lower verdict are left out.
+             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings with
+             *     a lower verdict are left out.
              * @default []
              */
             findings: string[];
@@ -1945,7 +1945,7 @@ export interface components {
          * @description One tool call.
          */
         CallId: string;
-        /** @description What a call would change, as the machine found. */
+        /** @description The change that a call would make, as the machine found it. */
         CallPreview: {
             /**
              * @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. For
@@ -1959,8 +1959,8 @@ export interface components {
             diff: string;
         };
         /**
-         * @description How a machine rates a call. It can see more than the server: a link that leads to a secret file,
-         *     or a stricter rule of the machine's owner.
+         * @description How a machine rates a call. A machine can find more than the server: a link that leads to a
+         *     secret file, or a stricter rule of the machine's owner.
          */
         CallRating: {
             /** @description Everything that the machine found. Older machines tell only the rule. */
@@ -2033,7 +2033,7 @@ export interface components {
          */
         CloseReason: "inactive" | "session_ended" | "reset";
         /**
-         * @description What has to happen to an agent's collection in the index.
+         * @description The state of an agent's collection in the index.
          * @enum {string}
          */
         CollectionState: "wanted" | "live" | "gone";
@@ -2404,7 +2404,7 @@ export interface components {
             /** @description The model that answers, such as `openai/gpt-4o`, or `demo`; null if none can. */
             answered_by?: string | null;
             chosen?: components["schemas"]["ModelLevel"] | null;
-            /** @description Why none can. */
+            /** @description Why no model can answer. */
             problem?: string | null;
         };
         /** @description The model to use by default. */
@@ -2529,7 +2529,7 @@ export interface components {
             session: string;
             /** Format: date-time */
             withdrawn_at?: string | null;
-            /** @description What the permission allows, described for people. */
+            /** @description The calls that the permission allows, described for people. */
             words: string;
         };
         /** Format: uuid */
@@ -2604,7 +2604,7 @@ export interface components {
          */
         InteractionId: string;
         /**
-         * @description What kind of interaction it is.
+         * @description The kind of an interaction.
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
@@ -2676,7 +2676,7 @@ export interface components {
             tenant: string;
             user_id: components["schemas"]["UserId"];
         };
-        /** @description What a user or an agent says in a conversation. */
+        /** @description A message that a user or an agent writes in a conversation. */
         Message: {
             agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
@@ -2780,7 +2780,7 @@ export interface components {
          */
         ModelLevel: "own" | "tenant" | "server";
         ModelProvider: {
-            /** @description The address of its API. Only those see it who may change the server's providers. */
+            /** @description The address of its API. Only people who may change the server's providers see it. */
             base_url?: string | null;
             /** @description Where the key comes from that your agents use. */
             key: components["schemas"]["KeyOrigin"];
@@ -2798,7 +2798,7 @@ export interface components {
         ModelsOverview: {
             /** @description Other names that agents can use for models, and what they stand for. */
             aliases: components["schemas"]["ModelAlias"][];
-            /** @description What agents use that name no model of a provider. */
+            /** @description The model of agents that name no model of a provider. */
             default: components["schemas"]["DefaultModel"];
             /** @description The levels at which you may change keys and the default model. */
             may_change: components["schemas"]["ModelLevel"][];
@@ -2906,7 +2906,7 @@ export interface components {
              */
             lease_seconds: number;
             run_id: components["schemas"]["RunId"];
-            /** @description What the sync before the run did. */
+            /** @description The result of the sync before the run. */
             sync: components["schemas"]["SyncReport"];
             /** @description The folder on the server's machine that the program works in. */
             workspace_path: string;
@@ -3090,7 +3090,7 @@ export interface components {
          * @enum {string}
          */
         ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "content_expired" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "idempotency_key_reused" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long" | "disk_full";
-        /** @description What a user works on, with its agents, conversations and tool calls. */
+        /** @description A user's project, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
             created_at: string;
@@ -3166,7 +3166,7 @@ export interface components {
             agent: string;
             /** @description The ids of the tasks that have to be completed first. */
             depends_on?: string[];
-            /** @description What the agent has to do. */
+            /** @description The work for the agent. */
             description: string;
             id: string;
         };
@@ -3299,8 +3299,8 @@ export interface components {
             token: string;
         };
         /**
-         * @description What the bearer of a token may do. A role alone gives access to no project: ownership is checked
-         *     too.
+         * @description A role says what the bearer of a token may do. A role alone gives access to no project:
+         *     ownership is checked too.
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
@@ -3493,7 +3493,7 @@ export interface components {
             deleted: string[];
             /** @description How many files were copied from the object store into the folder. */
             fetched: number;
-            /** @description What is in the folder but cannot be stored. */
+            /** @description Entries of the folder that cannot be stored. */
             left_alone: components["schemas"]["LeftAlone"][];
             modified: string[];
             /** @description How many files were removed from the folder because they had been deleted. */
@@ -3615,14 +3615,11 @@ export interface components {
          */
         TaskId: string;
         /**
-         * @description What a task is for.
+         * @description The purpose of a task.
          * @enum {string}
          */
         TaskKind: "work" | "plan" | "answer";
-        /**
-         * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
-         *     the server applies.
-         */
+        /** @description The limits of a task. If a limit is missing, the limit of the project or of the server applies. */
         TaskLimits: {
             /**
              * Format: double
@@ -3786,7 +3783,7 @@ export interface components {
              *     again.
              */
             claimed: boolean;
-            /** @description What a permission for calls like this one covers. */
+            /** @description The class of calls that a permission given with this call covers. */
             class?: components["schemas"]["CallClass"];
             client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
@@ -3803,7 +3800,7 @@ export interface components {
             error?: components["schemas"]["CallFailure"] | null;
             grant_id?: components["schemas"]["GrantId"] | null;
             network: boolean;
-            /** @description What the call waits for, or why it needs approval again, in one sentence. */
+            /** @description Why the call waits, or why it needs approval again, in one sentence. */
             note?: string | null;
             preview?: components["schemas"]["CallPreview"] | null;
             project_id: components["schemas"]["ProjectId"];
@@ -4161,7 +4158,7 @@ export interface components {
             workspace_path?: string | null;
         };
         /**
-         * @description Where the file tools of a project's agents act.
+         * @description The place where the file tools of a project's agents act.
          * @enum {string}
          */
         WorkspaceKind: "client" | "conversation";

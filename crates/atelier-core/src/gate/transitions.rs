@@ -3,24 +3,18 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
+    GatedCall, GrantScope, Refusal, ToolOutcome,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId, WorkspaceKind,
+    ApprovalId, ClientId, GrantId, UserId,
     digest::PreviewDigest,
     event::Event,
     failure::FailureCode,
     policy::{class::CallClass, verdict::Verdict},
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 type Transition = Result<Vec<Event>, Refusal>;
-
-/// How many bytes of parameters, or of a diff, an event carries. Larger ones are replaced by a link
-/// to the call.
-pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
 const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER \
     --project NAME` on your machine.";
@@ -29,107 +23,8 @@ const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelie
 /// time has its reminder halfway.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
-/// How many bytes are kept of the parameters, and of the preview, of a call that did not run.
-const KEPT_BYTES: usize = 1024;
-
-/// Texts of more bytes than this are shortened in events and lists.
-const LONG_TEXT: usize = 4096;
-
-/// A copy of the value in which long texts are shortened.
-fn shortened(value: &Value) -> Value {
-    match value {
-        Value::String(text) if text.len() > LONG_TEXT => {
-            let start: String = text.chars().take(200).collect();
-            format!("{start}… ({} bytes)", text.len()).into()
-        }
-        Value::Array(items) => items.iter().map(shortened).collect(),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| (name.clone(), shortened(value))).collect()
-        }
-        other => other.clone(),
-    }
-}
-
-/// The first bytes of a text, without half a character at their end.
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(KEPT_BYTES)]
-}
-
 impl GatedCall {
-    fn brief_params(&self) -> Value {
-        self.brief(&self.tool_params)
-    }
-
-    /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and
-    /// with a link to the whole call.
-    fn brief(&self, value: &Value) -> Value {
-        let fits = |value: &Value| {
-            serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT)
-        };
-        if fits(value) {
-            return value.clone();
-        }
-        let short = Some(shortened(value)).filter(|short| short.is_object() && fits(short));
-        let mut brief = short.unwrap_or(json!({}));
-        brief[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
-        brief
-    }
-
-    /// Replaces large parameters by their small fields, their size, their checksum and their
-    /// beginning, and a long preview by its beginning.
-    fn shorten(&mut self) {
-        let json = self.tool_params.to_string();
-        if json.len() > KEPT_BYTES {
-            let mut kept = Map::new();
-            let mut left = KEPT_BYTES;
-            for (name, value) in self.tool_params.as_object().into_iter().flatten() {
-                let size = name.len() + value.to_string().len();
-                if size <= left {
-                    left -= size;
-                    kept.insert(name.clone(), value.clone());
-                }
-            }
-            let checksum: String =
-                Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            let beginning = beginning(&json);
-            let summary = json!({"bytes": json.len(), "sha256": checksum, "beginning": beginning});
-            kept.insert(SHORTENED.to_owned(), summary);
-            self.tool_params = Value::Object(kept);
-        }
-        if let Some(preview) =
-            self.preview.as_mut().filter(|preview| preview.diff.len() > KEPT_BYTES)
-        {
-            let whole = preview.diff.len();
-            preview.diff = format!("{}\n… ({whole} bytes)", beginning(&preview.diff));
-        }
-    }
-
-    /// The call as lists carry it: large parameters, diffs and results are shortened, because a
-    /// list may have many calls.
-    pub fn in_brief(mut self) -> Self {
-        self.tool_params = self.brief_params();
-        self.preview = self.brief_preview();
-        self.result = self.brief_result();
-        self
-    }
-
-    fn brief_result(&self) -> Option<ToolOutcome> {
-        let outcome = self.result.as_ref()?;
-        match self.brief(&Value::Object(outcome.fields.clone())) {
-            Value::Object(fields) => Some(ToolOutcome { fields, failure: outcome.failure.clone() }),
-            _ => None,
-        }
-    }
-
-    fn brief_preview(&self) -> Option<CallPreview> {
-        let mut preview = self.preview.clone()?;
-        if preview.diff.len() > MAX_IN_EVENT {
-            preview.diff = format!("({} bytes: see the tool call)", preview.diff.len());
-        }
-        Some(preview)
-    }
-
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         status: CallStatus,
         failure: Option<CallFailure>,
@@ -138,7 +33,8 @@ impl GatedCall {
         use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
         let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
         if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
-            // It did not run and never will, so it is stored only to be recognised.
+            // The call did not run and never will, so only a part is kept by which people can
+            // recognise it.
             self.shorten();
         }
         self.status = status;
@@ -205,10 +101,7 @@ impl GatedCall {
         timeouts: GateTimeouts,
         now: DateTime<Utc>,
     ) -> Transition {
-        self.expect(CallStatus::Previewing)?;
-        if self.client_id != Some(from) {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_preview_from(from)?;
         if let Some(rating) = rating {
             self.rate(rating);
         }
@@ -223,10 +116,7 @@ impl GatedCall {
         failure: CallFailure,
         now: DateTime<Utc>,
     ) -> Transition {
-        self.expect(CallStatus::Previewing)?;
-        if self.client_id != Some(from) {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_preview_from(from)?;
         Ok(vec![self.settle(CallStatus::Failed, Some(failure), now)])
     }
 
@@ -306,8 +196,21 @@ impl GatedCall {
         if self.approval_id == Some(id) { Ok(()) } else { Err(Refusal::AskedAnew) }
     }
 
-    /// Records what became of the call's approval.
-    fn decide(
+    /// Refuses a preview that comes too late, or from another machine than the one that was asked.
+    fn expect_preview_from(&self, client: ClientId) -> Result<(), Refusal> {
+        self.expect(CallStatus::Previewing)?;
+        if self.client_id == Some(client) { Ok(()) } else { Err(Refusal::NotYours) }
+    }
+
+    /// Refuses a report that is not about the machine and the attempt that the call was last sent
+    /// to.
+    fn expect_attempt(&self, client: ClientId, attempt: u32) -> Result<(), Refusal> {
+        let is_it = self.client_id == Some(client) && self.attempt == attempt;
+        if is_it { Ok(()) } else { Err(Refusal::NotYours) }
+    }
+
+    /// Records the decision about the call's approval, or its end.
+    pub(super) fn decide(
         &mut self,
         status: ApprovalStatus,
         by: Option<UserId>,
@@ -409,7 +312,8 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt || self.claimed {
+        self.expect_attempt(client, attempt)?;
+        if self.claimed {
             return Err(Refusal::NotYours);
         }
         self.claimed = true;
@@ -427,9 +331,7 @@ impl GatedCall {
         outcome: ToolOutcome,
         now: DateTime<Utc>,
     ) -> Transition {
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         let failure = outcome.failure.as_ref();
         let failure =
             failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
@@ -474,9 +376,7 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         self.preview = None;
         self.grant_id = None;
         self.claimed = false;
@@ -501,9 +401,9 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over a rating if it is stricter than the one so far, and adds what it found beyond
-    /// that one. A rating is never relaxed: a machine can make the gate stricter, not looser.
-    /// Returns whether anything changed.
+    /// Takes over a rating if it is stricter than the current one, and adds its findings to those
+    /// of the current one. A rating is never relaxed: a machine can make the gate stricter, not
+    /// looser. Returns whether anything changed.
     pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
@@ -546,9 +446,7 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Event>>, Refusal> {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         let network = rating.network && !self.network;
         if !self.rate(rating) {
             return Ok(None);
@@ -586,63 +484,5 @@ impl GatedCall {
         };
         let failure = CallFailure::new(FailureCode::Cancelled, detail);
         Ok(vec![self.settle(status, Some(failure), now)])
-    }
-
-    /// Does what is due if the deadline of the call has passed, and nothing otherwise.
-    pub(super) fn time_passed(&mut self, now: DateTime<Utc>) -> Vec<Event> {
-        if self.deadline.is_none_or(|deadline| now < deadline) {
-            return Vec::new();
-        }
-        match self.status {
-            CallStatus::PendingApproval => self.approval_due(now),
-            CallStatus::Dispatched if self.claimed => {
-                let detail = "the machine did not report what came of the call";
-                let failure = CallFailure::new(FailureCode::ClientLost, detail);
-                vec![self.settle(CallStatus::Unknown, Some(failure), now)]
-            }
-            CallStatus::Dispatched => {
-                let detail = "the machine did not begin in time: it is busy with other commands, \
-                              or it cannot be reached";
-                let failure = CallFailure::new(FailureCode::NotBegun, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            CallStatus::Previewing | CallStatus::Approved
-                if self.workspace == WorkspaceKind::Conversation =>
-            {
-                let detail = "the server could not use the conversation's files in time; its log \
-                              says why";
-                let failure = CallFailure::new(FailureCode::NotBegun, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            CallStatus::Previewing | CallStatus::Approved => {
-                let detail = "no machine was connected in time: run `atelier connect FOLDER \
-                    --project \
-                              NAME` on your machine";
-                let failure = CallFailure::new(FailureCode::NoClient, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Reminds the person that the time is running out or, at the end of the time, lets the call
-    /// expire.
-    fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
-        let Some(approval) = &mut self.approval else { return Vec::new() };
-        if now < approval.expires_at {
-            approval.warned = true;
-            self.deadline = Some(approval.expires_at);
-            let (approval_id, expires_at) = (approval.id, approval.expires_at);
-            let (tool_id, session_id) = (self.tool_id, self.session_id);
-            return vec![Event::ToolApprovalWarning {
-                approval_id,
-                tool_id,
-                session_id,
-                expires_at,
-            }];
-        }
-        self.decide(ApprovalStatus::Expired, None, now);
-        let failure = CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout");
-        vec![self.settle(CallStatus::Expired, Some(failure), now)]
     }
 }

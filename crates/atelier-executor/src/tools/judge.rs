@@ -25,7 +25,7 @@ use crate::walk::Kind;
 use crate::workspace::{relative, to_workspace_path};
 use crate::{beneath, links};
 
-/// What a call would change, for the person who decides.
+/// The change that a call would make, for the person who decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preview {
     /// A file is written.
@@ -36,8 +36,8 @@ pub enum Preview {
         before: Option<String>,
         after: String,
     },
-    /// Something is deleted, or moved to a place where nothing is yet. Or a file of secrets is
-    /// changed in a way that does not fit its content.
+    /// Something is deleted, or moved to a place that is free. Or an edit of a secret file does not
+    /// fit its content.
     Entry(Described),
     /// A layer is landed, or changes are undone.
     Landing {
@@ -95,7 +95,7 @@ impl Tools<'_> {
         Judged { judgement, git }
     }
 
-    /// What a call would change. Changes nothing. Fails if the call cannot be done.
+    /// The change that a call would make, without making it. Fails if the call cannot be done.
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
         if !call.tool.has_preview {
             return Ok(None);
@@ -130,8 +130,9 @@ impl Tools<'_> {
                     Err(error) => error,
                     shown => return shown,
                 };
-                // An edit that does not fit says something about the file. Nobody has been asked
-                // about a file of secrets yet, so the person is asked, and learns that it fails.
+                // The error about an edit that does not fit would reveal something about the file.
+                // Nobody has been asked about a secret file yet, so the person is asked, and learns
+                // that the edit fails.
                 let path = call.path("path")?;
                 match self.describe(path).ok().filter(|_| self.reads_as_secret(path)) {
                     Some(there) => Ok(Some(Preview::Entry(there))),
@@ -141,8 +142,8 @@ impl Tools<'_> {
         }
     }
 
-    /// What lies at a path, without the content of a file that nobody reads unasked: the preview is
-    /// stored with the call, and whoever asked for the call can see it.
+    /// Describes the entry at a path, without the content of a file that needs approval to be read:
+    /// the preview is stored with the call, and whoever asked for the call can see it.
     pub(super) fn describe(&self, path: &WorkspacePath) -> Result<Described> {
         let mut there = self.workspace.describe_entry(path)?;
         there.text = there.text.filter(|_| !self.reads_as_secret(path));
@@ -196,7 +197,7 @@ impl Tools<'_> {
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
         let judgement = self.judge_place(call, used);
-        // Commands find repositories read-only. Nobody uses git on a conversation's own files.
+        // Repositories are read-only for commands. In a conversation's own files, nobody uses git.
         let writes = call.command().is_none()
             && used.access != Access::Read
             && !self.policy.is_for_own_files();

@@ -15,8 +15,8 @@ pub struct WorkSettings {
     pub max_running: usize,
     /// How many of a conversation's latest messages an agent sees.
     pub history: u32,
-    /// The verdict for changes of a conversation's own files. Nobody is asked about them, so
-    /// everything above LOW is refused.
+    /// The verdict for changes of a conversation's own files. LOW asks nobody. With MEDIUM or HIGH,
+    /// the owner is asked about every change.
     pub own_files: Verdict,
     /// Whether a task goes on by itself if its node was lost while it waited for its model, when
     /// nothing of the step was done. Otherwise it fails as interrupted, and can be resumed.

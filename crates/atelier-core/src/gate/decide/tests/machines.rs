@@ -1,4 +1,4 @@
-//! Which machine a call is for, and what the machine reports about it.
+//! Tests of which machine gets a call, and of what machines report about it.
 
 use super::*;
 
