@@ -175,15 +175,19 @@ impl fmt::Display for BudgetState {
             BudgetScope::Person => "your",
         };
         let (limit, used) = (self.limit, self.used);
-        let what = match self.unit {
-            BudgetUnit::Tokens => format!("{limit} tokens is used up ({used} used)"),
-            BudgetUnit::Cost => format!("${limit} is used up (${used:.4} spent)"),
+        let (most, used) = match self.unit {
+            BudgetUnit::Tokens => (format!("{limit} tokens"), format!("{used} used")),
+            BudgetUnit::Cost => (format!("${limit}"), format!("${used:.4} spent")),
         };
-        let (when, next) = match self.period {
-            BudgetPeriod::Day => ("today's", "tomorrow"),
-            BudgetPeriod::Month => ("this month's", "next month"),
+        let (time, next) = match self.period {
+            BudgetPeriod::Day => ("today", "tomorrow"),
+            BudgetPeriod::Month => ("this month", "next month"),
         };
-        write!(f, "{whose} budget, {when} {what}; it begins again {next} at 00:00 UTC")
+        write!(
+            f,
+            "{whose} budget of {most} for {time} is used up ({used}); it begins again {next} at \
+             00:00 UTC"
+        )
     }
 }
 

@@ -928,7 +928,8 @@ export const ru: Messages = {
   "project.settings.limits": "Ограничения каждой задачи",
   "project.settings.limits.help": "Пустое поле — ограничение сервера.",
   "project.settings.budget": "Бюджет проекта",
-  "project.settings.budget.help": "Когда он израсходован, задачи завершаются перед следующим шагом.",
+  "project.settings.budget.help":
+    "Когда он израсходован, задачи завершаются перед следующим шагом.",
   "project.settings.policy": "Запреты",
   "project.planner.model": "Модель планировщика",
   "project.planner.max_tasks": "Задач в плане, не более (1–20)",

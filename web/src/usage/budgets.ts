@@ -73,7 +73,7 @@ export function changeOf(target: Target, who: string, budget: Budget): BudgetCha
 }
 
 /** What this user has set for a target, so that it can be changed. */
-export function setFor(budgets: Budgets, target: Target, who: string): Budget {
+export function setFor(budgets: Budgets, target: Target, who: string): Partial<Budget> {
   const me = session.me;
   const report = budgets.budgets.find(({ scope, user_id, tenant }) => {
     if (target === "me") return scope === "person" && user_id === me?.user_id;

@@ -147,7 +147,7 @@ async fn usage_is_given_as_csv(#[values(Sqlite, Postgres)] backend: Backend) {
         ("from=2020-01-01&to=2026-01-01", "at most 800 days"),
     ] {
         let refused = ann.get(&format!("/my/usage?{query}")).await;
-        assert_eq!(refused.problem(), (400, "invalid_request"), "{query}");
+        assert_eq!(refused.problem(), (422, "invalid_request"), "{query}");
         assert!(refused.body["detail"].as_str().unwrap().contains(problem), "{}", refused.body);
     }
 }
@@ -210,10 +210,10 @@ enum By {
 /// MO-04: budgets of the server, tenants, projects and people are checked before each step, and a
 /// task that has none left ends with a clear reason. A task that is resumed later goes on.
 #[rstest]
-#[case("server", "tokens_per_day", "the server's budget, today's")]
-#[case("tenant", "cost_per_month", "the tenant's budget, this month's")]
-#[case("person", "tokens_per_month", "your budget, this month's")]
-#[case("project", "cost_per_day", "the project's budget, today's")]
+#[case("server", "tokens_per_day", "the server's budget of 15 tokens for today")]
+#[case("tenant", "cost_per_month", "the tenant's budget of $0.015 for this month")]
+#[case("person", "tokens_per_month", "your budget of 15 tokens for this month")]
+#[case("project", "cost_per_day", "the project's budget of $0.015 for today")]
 #[tokio::test]
 async fn spent_budgets_end_tasks_before_their_next_step(
     #[values(Sqlite, Postgres)] backend: Backend,
@@ -266,9 +266,13 @@ async fn budget_ends_a_task_between_two_steps(#[values(Sqlite, Postgres)] backen
     let budget = set("person", json!({"tokens_per_day": 250}));
     assert_eq!(put_budget(&chat.setup.user, budget).await.status, 204);
     let answer = chat.ask("try", Some("coder")).await;
-    assert!(answer["content"].as_str().unwrap().contains("250 tokens is used up (300 used)"));
+    assert!(
+        answer["content"].as_str().unwrap().contains("250 tokens for today is used up (300 used)")
+    );
     let answer = chat.ask("plan it", None).await;
-    assert!(answer["content"].as_str().unwrap().contains("250 tokens is used up (300 used)"));
+    assert!(
+        answer["content"].as_str().unwrap().contains("250 tokens for today is used up (300 used)")
+    );
     assert_eq!(model.seen().len(), 3);
 }
 
@@ -351,7 +355,7 @@ async fn nobody_raises_a_budget_from_above(#[values(Sqlite, Postgres)] backend: 
         json!({"scope": "person", "budget": tokens(0)}),
         json!({"scope": "person", "budget": {"cost_per_day": -1}}),
     ] {
-        assert_eq!(put_budget(&eve, change).await.problem(), (400, "invalid_request"));
+        assert_eq!(put_budget(&eve, change).await.problem(), (422, "invalid_request"));
     }
 
     assert_eq!(effective(&eve, "person").await, 1000);
