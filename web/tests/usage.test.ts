@@ -59,7 +59,7 @@ test("budgets are set by a person and by an admin, and show what is used", async
   const tab = await browser.open(boss, "#/usage", { size: DESKTOP });
   const { page } = tab;
   await page.getByRole("button", { name: "Set a budget" }).click();
-  await page.getByLabel("Tokens a day").fill("1");
+  await page.getByRole("spinbutton", { name: "Tokens a day" }).fill("1");
   await tab.assertAccessible("a form for budgets");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.getByText("Budget saved.").waitFor();
@@ -67,11 +67,11 @@ test("budgets are set by a person and by an admin, and show what is used", async
   await page.getByRole("img", { name: /Tokens a day: [\d,]+ % used/ }).waitFor();
 
   await page.getByRole("button", { name: "Set a budget" }).click();
-  assert.equal(await page.getByLabel("Tokens a day").inputValue(), "1");
+  assert.equal(await page.getByRole("spinbutton", { name: "Tokens a day" }).inputValue(), "1");
   await page.getByLabel("Whose budget").selectOption("other_tenant");
-  assert.equal(await page.getByLabel("Tokens a day").inputValue(), "");
+  assert.equal(await page.getByRole("spinbutton", { name: "Tokens a day" }).inputValue(), "");
   await page.getByLabel("Name of the tenant").fill("other");
-  await page.getByLabel("US dollars a month").fill("12.5");
+  await page.getByRole("spinbutton", { name: "US dollars a month" }).fill("12.5");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.getByRole("heading", { name: "Tenant other" }).waitFor();
 
@@ -88,7 +88,7 @@ test("budgets are set by a person and by an admin, and show what is used", async
   // Empty fields remove the budget.
   await tab.goto("#/usage");
   await page.getByRole("button", { name: "Set a budget" }).click();
-  await page.getByLabel("Tokens a day").fill("");
+  await page.getByRole("spinbutton", { name: "Tokens a day" }).fill("");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.getByText("Used up", { exact: true }).waitFor({ state: "hidden" });
   await tab.close();
@@ -99,7 +99,7 @@ test("the budget of a project is a field of its settings", async () => {
   const shop = await boss.project("limited");
   const tab = await browser.open(boss, `#/projects/${shop.id}/settings`, { size: PHONE });
   const { page } = tab;
-  await page.getByLabel("US dollars a day").fill("2.5");
+  await page.getByRole("spinbutton", { name: "US dollars a day" }).fill("2.5");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await eventually("the budget is stored", async () => {
     const { budgets } = await boss.request<{

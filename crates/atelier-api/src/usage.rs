@@ -96,8 +96,8 @@ impl std::ops::AddAssign for UsageFigures {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Budgets {
     pub budgets: Vec<BudgetReport>,
-    /// The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant and
-    /// of its people, `server` those of the server and of any tenant.
+    /// The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant
+    /// and of its people, `server` those of the server and of any tenant.
     pub may_set: Vec<ModelLevel>,
 }
 

@@ -160,12 +160,22 @@ impl BudgetState {
         self.used > 0.0 && self.used >= self.limit * WARN_AT
     }
 
+    /// The limit and what is used of it, as people may know them who have no part in setting it:
+    /// what a tenant or the server uses tells about others.
+    pub fn figures(&self) -> Option<(f64, f64)> {
+        match self.scope {
+            BudgetScope::Server | BudgetScope::Tenant => None,
+            BudgetScope::Project | BudgetScope::Person => Some((self.limit, self.used)),
+        }
+    }
+
     /// The failure of a task that may not ask its model again.
     pub fn failure(&self) -> TaskFailure {
         TaskFailure::new(TaskFailureCode::BudgetExceeded, self.to_string())
     }
 }
 
+/// What the person whose task has no budget left is told.
 impl fmt::Display for BudgetState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match self.scope {
@@ -174,19 +184,22 @@ impl fmt::Display for BudgetState {
             BudgetScope::Project => "the project's",
             BudgetScope::Person => "your",
         };
-        let (limit, used) = (self.limit, self.used);
-        let (most, used) = match self.unit {
-            BudgetUnit::Tokens => (format!("{limit} tokens"), format!("{used} used")),
-            BudgetUnit::Cost => (format!("${limit}"), format!("${used:.4} spent")),
-        };
         let (time, next) = match self.period {
             BudgetPeriod::Day => ("today", "tomorrow"),
             BudgetPeriod::Month => ("this month", "next month"),
         };
+        let (most, used) = match (self.figures(), self.unit) {
+            (None, _) => Default::default(),
+            (Some((limit, used)), BudgetUnit::Tokens) => {
+                (format!(" of {limit} tokens"), format!(" ({used} used)"))
+            }
+            (Some((limit, used)), BudgetUnit::Cost) => {
+                (format!(" of ${limit}"), format!(" (${used:.4} spent)"))
+            }
+        };
         write!(
             f,
-            "{whose} budget of {most} for {time} is used up ({used}); it begins again {next} at \
-             00:00 UTC"
+            "{whose} budget{most} for {time} is used up{used}; it begins again {next} at 00:00 UTC"
         )
     }
 }
@@ -228,6 +241,20 @@ mod tests {
             states.iter().filter(|state| state.is_nearly_spent()).count()
         };
         assert_eq!([0, 799, 800, 1000, 2000].map(warned), [0, 0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_others_use_is_not_told() {
+        let (period, unit) = (BudgetPeriod::Day, BudgetUnit::Tokens);
+        let said = |scope| BudgetState { scope, period, unit, limit: 10.0, used: 11.0 }.to_string();
+        let end = "it begins again tomorrow at 00:00 UTC";
+        assert_eq!(
+            [BudgetScope::Tenant, BudgetScope::Person].map(said),
+            [
+                format!("the tenant's budget for today is used up; {end}"),
+                format!("your budget of 10 tokens for today is used up (11 used); {end}"),
+            ]
+        );
     }
 
     #[test]

@@ -79,14 +79,15 @@ pub enum Event {
         usage: Usage,
         cost: Option<f64>,
     },
-    /// A budget that holds for the project is nearly or wholly used up. Sent once for each number of
-    /// a budget, to the project that noticed it first.
+    /// A budget that holds for the project is nearly or wholly used up. Sent once for each number
+    /// of a budget, to the project that noticed it first. The numbers are null for the budgets of
+    /// a tenant and of the server, because they would tell about others.
     BudgetWarning {
         scope: BudgetScope,
         period: BudgetPeriod,
         unit: BudgetUnit,
-        limit: f64,
-        used: f64,
+        limit: Option<f64>,
+        used: Option<f64>,
     },
     /// The server created the project's worker space.
     WorkerSpaceReady { user_prefix: String },

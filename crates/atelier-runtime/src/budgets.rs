@@ -1,5 +1,5 @@
-//! Budgets of the server, tenants, projects and people: what they are, how much of them is used, and
-//! whether a task may ask its model again.
+//! Budgets of the server, tenants, projects and people: what they are, how much of them is used,
+//! and whether a task may ask its model again.
 
 use crate::{DefaultBudgets, Result};
 use atelier_core::{Budget, TaskFailure, Tenant, UserId, budget::BudgetState};

@@ -230,8 +230,8 @@ impl Allowance {
 }
 
 impl AgentServices {
-    /// The limit or budget that keeps a task from asking its model again, if one is reached. Checked
-    /// before every step, because other tasks spend the same budgets at the same time.
+    /// The limit or budget that keeps a task from asking its model again, if one is reached.
+    /// Checked before every step, because other tasks spend the same budgets at the same time.
     async fn limit_reached(
         &self,
         owned: &Owned,

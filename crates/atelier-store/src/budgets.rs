@@ -187,7 +187,8 @@ impl Store {
                 .await
                 .map(|done| done.rows_affected()))?;
                 if new > 0 {
-                    let BudgetState { scope, period, unit, limit, used } = state;
+                    let BudgetState { scope, period, unit, .. } = state;
+                    let (limit, used) = state.figures().unzip();
                     let warning = Event::BudgetWarning { scope, period, unit, limit, used };
                     tx.emit(owned.project, owned.owner, &warning);
                 }

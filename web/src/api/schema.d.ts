@@ -1999,13 +1999,14 @@ export interface components {
         BudgetUnit: "tokens" | "cost";
         /**
          * @description A budget that holds for the project is nearly or wholly used up. Sent once for each number of
-         *     a budget, to the project that noticed it first.
+         *     a budget, to the project that noticed it first. The numbers are null for the budgets of a
+         *     tenant and of the server, because they would tell about others.
          */
         BudgetWarningEvent: {
             /** Format: date-time */
             created_at: string;
             /** Format: double */
-            limit: number;
+            limit?: number | null;
             period: components["schemas"]["BudgetPeriod"];
             project_id: components["schemas"]["ProjectId"];
             scope: components["schemas"]["BudgetScope"];
@@ -2016,7 +2017,7 @@ export interface components {
             type: "BUDGET_WARNING";
             unit: components["schemas"]["BudgetUnit"];
             /** Format: double */
-            used: number;
+            used?: number | null;
         };
         /** @description The budgets that hold for you, and those that you may set. */
         Budgets: {

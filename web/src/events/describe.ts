@@ -100,6 +100,7 @@ export function describe({ data }: LiveEvent): string {
       return t("event.CONTEXT_RETRIEVED", { count: String(data.interactions.length) });
     case "BUDGET_WARNING": {
       const amount = data.unit === "cost" ? money : number;
+      if (data.limit == null || data.used == null) return t(`event.BUDGET_WARNING.${data.scope}`);
       return t("event.BUDGET_WARNING", { used: amount(data.used), limit: amount(data.limit) });
     }
     case "CONTEXT_LIMIT_WARNING":

@@ -372,6 +372,10 @@ export const en = {
   "event.GRANT_WITHDRAWN": "Permission withdrawn",
   "event.CONTEXT_RETRIEVED": "Memories retrieved: {count}",
   "event.BUDGET_WARNING": "Budget nearly used up: {used} of {limit}",
+  "event.BUDGET_WARNING.server": "The server’s budget is nearly used up",
+  "event.BUDGET_WARNING.tenant": "The tenant’s budget is nearly used up",
+  "event.BUDGET_WARNING.project": "The project’s budget is nearly used up",
+  "event.BUDGET_WARNING.person": "Your budget is nearly used up",
   "event.CONTEXT_LIMIT_WARNING": "Memory almost full: {total} of {max}",
   "event.CONTEXT_PRUNED": "Memory pruned: {count} deleted",
 

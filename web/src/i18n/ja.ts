@@ -374,6 +374,10 @@ export const ja: Messages = {
   "event.GRANT_WITHDRAWN": "許可を取り消し",
   "event.CONTEXT_RETRIEVED": "記憶を取得: {count} 件",
   "event.BUDGET_WARNING": "予算が残りわずか: {limit} のうち {used}",
+  "event.BUDGET_WARNING.server": "サーバーの予算が残りわずかです",
+  "event.BUDGET_WARNING.tenant": "テナントの予算が残りわずかです",
+  "event.BUDGET_WARNING.project": "プロジェクトの予算が残りわずかです",
+  "event.BUDGET_WARNING.person": "あなたの予算が残りわずかです",
   "event.CONTEXT_LIMIT_WARNING": "記憶がほぼ上限に到達: {total} / {max}",
   "event.CONTEXT_PRUNED": "記憶を整理: {count} 件を削除",
 

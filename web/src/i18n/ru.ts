@@ -398,6 +398,10 @@ export const ru: Messages = {
   "event.GRANT_WITHDRAWN": "Разрешение отозвано",
   "event.CONTEXT_RETRIEVED": "Извлечено записей памяти: {count}",
   "event.BUDGET_WARNING": "Бюджет почти израсходован: {used} из {limit}",
+  "event.BUDGET_WARNING.server": "Бюджет сервера почти израсходован",
+  "event.BUDGET_WARNING.tenant": "Бюджет организации почти израсходован",
+  "event.BUDGET_WARNING.project": "Бюджет проекта почти израсходован",
+  "event.BUDGET_WARNING.person": "Ваш бюджет почти израсходован",
   "event.CONTEXT_LIMIT_WARNING": "Память почти заполнена: {total} из {max}",
   "event.CONTEXT_PRUNED": "Память очищена: удалено {count}",
 

@@ -122,9 +122,9 @@ async fn report(
 /// Set a budget
 ///
 /// People set their own budget. Admins of a tenant set the tenant's and those of its people. Admins
-/// of the tenant `models.admin_tenant` set the server's and those of all tenants. For each number the
-/// smallest counts of what was set and of the configuration, so nobody can raise what somebody above
-/// has set. A task that has used up a budget ends with `budget_exceeded` before its next step.
+/// of the tenant `models.admin_tenant` set the server's and those of all tenants. For each number
+/// the smallest counts of what was set and of the configuration, so nobody can raise what somebody
+/// above has set. A task that has used up a budget ends with `budget_exceeded` before its next step.
 #[utoipa::path(put, path = "/my/budgets", tag = "usage", operation_id = "set_budget",
     request_body = BudgetChange, responses(
     (status = 204, description = "Stored"),
@@ -143,8 +143,8 @@ pub(super) async fn set(
     Ok(DONE)
 }
 
-/// Whose budget a change is about, the tenant whose admins see it, and the level at which the caller
-/// may make it.
+/// Whose budget a change is about, the tenant whose admins see it, and the level at which the
+/// caller may make it.
 async fn target(
     app: &App,
     caller: &Caller,

@@ -210,8 +210,8 @@ enum By {
 /// MO-04: budgets of the server, tenants, projects and people are checked before each step, and a
 /// task that has none left ends with a clear reason. A task that is resumed later goes on.
 #[rstest]
-#[case("server", "tokens_per_day", "the server's budget of 15 tokens for today")]
-#[case("tenant", "cost_per_month", "the tenant's budget of $0.015 for this month")]
+#[case("server", "tokens_per_day", "the server's budget for today is used up;")]
+#[case("tenant", "cost_per_month", "the tenant's budget for this month is used up;")]
 #[case("person", "tokens_per_month", "your budget of 15 tokens for this month")]
 #[case("project", "cost_per_day", "the project's budget of $0.015 for today")]
 #[tokio::test]
