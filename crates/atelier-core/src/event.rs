@@ -4,6 +4,7 @@ use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile,
     ConversationId, FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task,
     TaskId, TokenId, Usage,
+    budget::{BudgetPeriod, BudgetScope, BudgetUnit},
     digest::{CallDigest, PreviewDigest},
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::{class::CallClass, verdict::Verdict},
@@ -77,6 +78,16 @@ pub enum Event {
         model: String,
         usage: Usage,
         cost: Option<f64>,
+    },
+    /// A budget that holds for the project is nearly or wholly used up. Sent once for each number
+    /// of a budget, to the project that noticed it first. The numbers are null for the budgets of
+    /// a tenant and of the server, because they would tell about others.
+    BudgetWarning {
+        scope: BudgetScope,
+        period: BudgetPeriod,
+        unit: BudgetUnit,
+        limit: Option<f64>,
+        used: Option<f64>,
     },
     /// The server created the project's worker space.
     WorkerSpaceReady { user_prefix: String },
@@ -278,6 +289,7 @@ impl Event {
             Event::PlanApprovalRequest { .. } => "PLAN_APPROVAL_REQUEST",
             Event::PlanUpdated { .. } => "PLAN_UPDATED",
             Event::Usage { .. } => "USAGE",
+            Event::BudgetWarning { .. } => "BUDGET_WARNING",
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",

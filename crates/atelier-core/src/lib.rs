@@ -5,6 +5,7 @@
 //! `scripts/check-invariants` checks it.
 
 pub mod agent;
+pub mod budget;
 pub mod chat;
 pub mod client;
 mod codes;
@@ -34,6 +35,7 @@ pub mod tools;
 pub mod visible;
 
 pub use agent::{Agent, AgentConfig, AgentStatus, PartialAgentConfig};
+pub use budget::{Budget, BudgetScope};
 pub use chat::{Message, MessageRole};
 pub use client::Client;
 pub use conversation::{Conversation, ConversationStatus};

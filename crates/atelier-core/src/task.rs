@@ -110,6 +110,8 @@ codes! {
 TaskFailureCode {
     // The task and its plan.
     AgentDeleted = "agent_deleted",
+    /// A budget of the server, the tenant, the project or the person is used up.
+    BudgetExceeded = "budget_exceeded",
     Cancelled = "cancelled",
     ConversationDeleted = "conversation_deleted",
     /// A task that it depends on did not succeed.

@@ -24,6 +24,7 @@
 mod access;
 mod agents;
 mod auto_interactions;
+mod budgets;
 mod clients;
 mod cluster_keys;
 mod collections;
@@ -58,10 +59,12 @@ mod snapshot;
 mod tasks;
 mod text_search;
 mod trouble;
+mod usage;
 mod writer;
 
 pub use access::{Owned, OwnedAgent, OwnedConversation, ProjectOwner};
 pub use agents::{AgentChanges, AgentRef};
+pub use budgets::{BudgetOwner, StoredBudget};
 pub use clients::{CLIENT_LEASE, Disconnect};
 pub use cluster_keys::KeyCheck;
 pub use collections::{Collection, FormerPart, Fullness, NewVectors};
@@ -93,6 +96,7 @@ pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
 };
 pub use trouble::{Load, Trouble};
+pub use usage::{UsageColumn, UsageFilter, UsageRow};
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use db::Db;

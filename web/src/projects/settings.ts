@@ -4,7 +4,7 @@ type Settings = Record<string, unknown>;
 
 interface NumberField {
   kind: "number";
-  group: "planner" | "limits";
+  group: "planner" | "limits" | "budget";
   name: string;
   min: number;
   max?: number;
@@ -20,6 +20,10 @@ export const NUMBERS = [
   { kind: "number", group: "limits", name: "max_tokens", min: 1, max: 1_000_000_000_000 },
   { kind: "number", group: "limits", name: "max_seconds", min: 1, max: 86_400 },
   { kind: "number", group: "limits", name: "max_cost", min: 0, fraction: true },
+  { kind: "number", group: "budget", name: "tokens_per_day", min: 1, max: 1e15 },
+  { kind: "number", group: "budget", name: "tokens_per_month", min: 1, max: 1e15 },
+  { kind: "number", group: "budget", name: "cost_per_day", min: 0, max: 1e9, fraction: true },
+  { kind: "number", group: "budget", name: "cost_per_month", min: 0, max: 1e9, fraction: true },
 ] as const satisfies NumberField[];
 
 /** Whether scripts run without a question, after a question, or not at all. */
@@ -37,9 +41,10 @@ export interface Draft {
 }
 
 const KNOWN = {
-  "": ["policy", "planner", "limits", "metadata"],
+  "": ["policy", "planner", "limits", "budget", "metadata"],
   "planner": ["model", "max_tasks", "budget", "approve_above"],
   "limits": ["max_steps", "max_tokens", "max_cost", "max_seconds"],
+  "budget": ["tokens_per_day", "tokens_per_month", "cost_per_day", "cost_per_month"],
   "policy": ["deny", "at_least", "no_network", "shell"],
 } as const;
 

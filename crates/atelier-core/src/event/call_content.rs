@@ -150,6 +150,7 @@ impl Event {
             | Self::PlanApprovalRequest { .. }
             | Self::PlanUpdated { .. }
             | Self::Usage { .. }
+            | Self::BudgetWarning { .. }
             | Self::WorkerSpaceReady { .. }
             | Self::WorkerSpaceClosed { .. }
             | Self::WorkerSpaceAlert { .. }

@@ -3,6 +3,7 @@
 mod account;
 mod agents;
 mod approvals;
+mod budgets;
 mod chat;
 mod clients;
 mod context;
@@ -22,6 +23,7 @@ mod operations;
 mod projects;
 mod sessions;
 mod tools;
+mod usage;
 mod work;
 mod worker_space;
 
@@ -117,6 +119,8 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(models::put, models::delete))
         .routes(routes!(models::test))
         .routes(routes!(models::set_default))
+        .routes(routes!(usage::show))
+        .routes(routes!(budgets::list, budgets::set))
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in_options, account::sign_in))
