@@ -28,9 +28,14 @@ enum Form {
     Block,
 }
 
-/// What a call would change on this machine; `None` for tools without a preview.
-pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<CallPreview>> {
-    Ok(tools.preview(call)?.map(|preview| shown(call, preview, Form::Lines(PATIENCE))))
+/// What a call would change on this machine, and whether it would change anything; `None` for tools
+/// without a preview.
+pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<(CallPreview, bool)>> {
+    let preview = tools.preview(call)?;
+    Ok(preview.map(|preview| {
+        let unchanged = preview.is_unchanged();
+        (shown(call, preview, Form::Lines(PATIENCE)), unchanged)
+    }))
 }
 
 /// Whether this machine would show what was shown. The form does not matter: both tell the whole
@@ -127,7 +132,7 @@ fn described(there: &Described) -> String {
 /// A complete unified diff against the file on this machine: people must be able to see all that
 /// they approve.
 fn unified(path: &str, preview: &Preview, form: Form) -> String {
-    let Preview::Write { base_checksum, before, after } = preview else { return String::new() };
+    let Preview::Write { base_checksum, before, after, .. } = preview else { return String::new() };
     match (base_checksum, before) {
         (Some(checksum), None) => {
             let mut text =
@@ -225,6 +230,7 @@ mod tests {
             base_checksum: before.map(|_| "c".to_owned()),
             before: before.map(str::to_owned),
             after: after.to_owned(),
+            unchanged: before == Some(after),
         }
     }
 
@@ -278,6 +284,7 @@ mod tests {
             base_checksum: Some("c0ffee".into()),
             before: None,
             after: after.to_owned(),
+            unchanged: false,
         };
         assert_eq!(
             unified("x.png", &preview("new\n")),

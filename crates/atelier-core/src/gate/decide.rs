@@ -6,8 +6,8 @@
 //! never overlap.
 
 use super::{
-    Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, Grant, GrantScope, Refusal, ToolOutcome, covering_grant,
+    ApprovalSettings, ApprovalWait, Audit, AuditDecision, CallFailure, CallStatus, GateTimeouts,
+    GatedCall, Grant, GrantScope, Previewed, Refusal, ToolOutcome, covering_grant,
 };
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
@@ -43,6 +43,8 @@ pub struct DecisionContext {
     /// The project's own restrictions. An error if its settings cannot be read: then no call may
     /// run.
     pub restrictions: Result<Option<Arc<Restrictions>>, Invalid>,
+    /// How long the project's questions wait.
+    pub approvals: ApprovalSettings,
     /// Whether the project has been deleted.
     pub deleted: bool,
 }
@@ -56,6 +58,7 @@ impl DecisionContext {
             clients: Arc::default(),
             grants: Arc::default(),
             restrictions: Ok(None),
+            approvals: ApprovalSettings::default(),
             deleted: false,
         }
     }
@@ -136,6 +139,8 @@ pub enum GateInput {
     Approve { approval: ApprovalId, by: Decider, scope: GrantScope, include_high: bool },
     /// A person rejects the call.
     Reject { approval: ApprovalId, by: Decider, reason: Option<String> },
+    /// A person wants the question to wait longer.
+    KeepWaiting { approval: ApprovalId, by: Decider, wait: ApprovalWait },
     /// A person or a program does not want the call any more.
     Cancel { by: Decider },
     /// A new permission may cover the call, which waits for a person.
@@ -143,7 +148,7 @@ pub enum GateInput {
     /// Machines have connected or left, so the call may be sent if it waits for one.
     Assign,
     /// A machine reports what the call would change.
-    Preview { client: ClientId, preview: CallPreview, rating: Option<CallRating> },
+    Preview { client: ClientId, shown: Previewed },
     /// A machine reports that the call cannot be done.
     PreviewFailed { client: ClientId, failure: CallFailure },
     /// A machine is about to run the call.
@@ -159,11 +164,11 @@ impl GateInput {
     /// inputs do not, and for them the store does not read the project.
     pub fn needs_project(&self) -> bool {
         match self {
-            Self::Approve { .. } | Self::Cover | Self::Assign => true,
+            Self::Approve { .. } | Self::Cover | Self::Assign | Self::Preview { .. } => true,
             Self::Outcome { outcome, .. } => outcome.higher_rating().is_some(),
             Self::Reject { .. }
+            | Self::KeepWaiting { .. }
             | Self::Cancel { .. }
-            | Self::Preview { .. }
             | Self::PreviewFailed { .. }
             | Self::Claim { .. }
             | Self::TimePassed => false,
@@ -187,6 +192,17 @@ impl From<Vec<Event>> for Effects {
     fn from(events: Vec<Event>) -> Self {
         Self { events, ..Self::default() }
     }
+}
+
+/// What comes of a question that had run out and is asked again.
+#[derive(Debug, PartialEq)]
+pub struct AskedAgain {
+    /// The call whose question had run out.
+    pub expired: GatedCall,
+    pub of_expired: Effects,
+    /// The call that takes its place.
+    pub call: GatedCall,
+    pub effects: Effects,
 }
 
 /// Unused ids for the records that a decision may create. The caller makes them, because new ids
@@ -288,7 +304,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<(GatedCall, Effects), Refusal> {
         let context = &*context.for_workspace(call.workspace, call.project_id, call.session_id);
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         let effects = match input {
             GateInput::Approve { approval, by, scope, include_high } => {
                 self.approve(&mut call, (approval, scope, include_high), by, context, ids)?
@@ -298,6 +314,11 @@ impl GateRules {
                 let audit = Audit::of_call(&call, AuditDecision::Rejected, Some(by), now);
                 Effects { events, audit: Some(audit), ..Effects::default() }
             }
+            GateInput::KeepWaiting { approval, by, wait } => {
+                let events = call.keep_waiting(approval, wait.time(), now)?;
+                let audit = Audit::of_call(&call, AuditDecision::Extended, Some(by), now);
+                Effects { events, audit: Some(audit), ..Effects::default() }
+            }
             GateInput::Cancel { by } => {
                 let events = call.cancel(now)?;
                 let audit = Audit::of_call(&call, AuditDecision::Cancelled, Some(by), now);
@@ -305,8 +326,8 @@ impl GateRules {
             }
             GateInput::Cover => self.cover(&mut call, context, ids)?,
             GateInput::Assign => self.assign(&mut call, context, ids),
-            GateInput::Preview { client, preview, rating } => {
-                call.previewed(client, preview, rating, ids.approval, timeouts, now)?.into()
+            GateInput::Preview { client, shown } => {
+                call.previewed(client, shown, ids.approval, timeouts, now)?.into()
             }
             GateInput::PreviewFailed { client, failure } => {
                 call.preview_failed(client, failure, now)?.into()
@@ -326,6 +347,40 @@ impl GateRules {
             }
         };
         Ok((call, effects))
+    }
+
+    /// Asks again about a call whose question has run out: a new call with the same parameters takes
+    /// its place, and is decided about as any other. So it may also be denied, or covered by a
+    /// permission.
+    pub fn ask_again(
+        &self,
+        mut expired: GatedCall,
+        new: CallId,
+        by: Decider,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Result<AskedAgain, Invalid>, Refusal> {
+        let events = expired.note_asked_again(new)?;
+        let audit = Audit::of_call(&expired, AuditDecision::AskedAgain, Some(by), context.now);
+        let of_expired = Effects { events, audit: Some(audit), ..Effects::default() };
+        let request = NewCall {
+            id: new,
+            tool_name: expired.tool_name.clone(),
+            tool_params: expired.tool_params.clone(),
+            workspace: expired.workspace,
+            agent_id: expired.agent_id,
+            session_id: expired.session_id,
+            task_id: expired.task_id,
+            asked_by: AskedBy::of_stored(&expired),
+            requested_by: expired.requested_by,
+        };
+        let begun = self.begin(expired.project_id, request, context, ids);
+        Ok(begun.map(|(call, effects)| AskedAgain { expired, of_expired, call, effects }))
+    }
+
+    /// How long calls of a project wait.
+    fn timeouts(&self, context: &DecisionContext) -> GateTimeouts {
+        self.timeouts.with(context.approvals)
     }
 
     /// The one place that decides whether a call runs, is asked about or is refused. It decides
@@ -368,7 +423,7 @@ impl GateRules {
             events = self.ask(call, context, ids);
         } else {
             if stage != Stage::Allowed {
-                events = call.allow(self.timeouts, now);
+                events = call.allow(self.timeouts(context), now);
             }
             events.extend(self.send(call, context));
         }
@@ -380,8 +435,8 @@ impl GateRules {
     fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
         call.client_id = context.machine().map(|client| client.id);
         match call.has_preview() && call.preview.is_none() {
-            true => call.begin_preview(call.client_id, self.timeouts, context.now),
-            false => call.ask(ids.approval, self.timeouts, context.now),
+            true => call.begin_preview(call.client_id, self.timeouts(context), context.now),
+            false => call.ask(ids.approval, self.timeouts(context), context.now),
         }
     }
 
@@ -389,7 +444,7 @@ impl GateRules {
     fn send(&self, call: &mut GatedCall, context: &DecisionContext) -> Vec<Event> {
         match context.machine() {
             Some(client) => {
-                call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default()
+                call.dispatch(client.id, self.timeouts(context), context.now).unwrap_or_default()
             }
             None => {
                 call.note_no_machine();
@@ -416,7 +471,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
         let (now, user) = (context.now, by.user);
-        let mut events = call.approve(approval, user, scope, self.timeouts, now)?;
+        let mut events = call.approve(approval, user, scope, self.timeouts(context), now)?;
         // The audit record is made here, before a new approval can replace the one that was
         // answered.
         let mut audit = Audit::of_call(call, AuditDecision::Approved, Some(by), now);
@@ -456,7 +511,7 @@ impl GateRules {
     ) -> Result<Effects, Refusal> {
         let grant = covering_grant(call, AskedBy::of_stored(call), context)
             .ok_or(Refusal::Already(call.status))?;
-        let mut events = call.granted(grant, self.timeouts, context.now)?;
+        let mut events = call.granted(grant, self.timeouts(context), context.now)?;
         let audit = Audit::granted(call, grant, context.now);
         let next = self.assign(call, context, ids);
         events.extend(next.events);
@@ -484,7 +539,9 @@ impl GateRules {
                 call.status = CallStatus::Approved;
             }
             CallStatus::Previewing if !connected => {
-                return call.begin_preview(Some(machine.id), self.timeouts, context.now).into();
+                return call
+                    .begin_preview(Some(machine.id), self.timeouts(context), context.now)
+                    .into();
             }
             _ => return Effects::default(),
         }
@@ -500,7 +557,7 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         if outcome.is_stale() {
             return Ok(call.stale(client, attempt, timeouts, now)?.into());
         }

@@ -5,6 +5,8 @@ use crate::event::Event;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
+mod questions;
+
 const CLIENT: ClientId = ClientId(Uuid::from_u128(1));
 const STRANGER: ClientId = ClientId(Uuid::from_u128(2));
 
@@ -14,13 +16,18 @@ fn now() -> DateTime<Utc> {
 
 fn timeouts() -> GateTimeouts {
     let time = TimeDelta::seconds(60);
-    GateTimeouts { medium: time, high: time, dispatch: time, result: time }
+    GateTimeouts { medium: Some(time), high: Some(time), dispatch: time, result: time }
 }
 
 fn call() -> GatedCall {
     let (id, project) = (CallId(Uuid::from_u128(3)), ProjectId(Uuid::from_u128(4)));
     let judgement = Judgement::new(Verdict::Medium, "", "");
     GatedCall::new(id, project, "edit_file".into(), json!({}), &judgement, now())
+}
+
+/// What a machine reports about a call that changes something.
+fn shown(preview: CallPreview, rating: Option<CallRating>) -> Previewed {
+    Previewed { preview, rating, unchanged: false }
 }
 
 fn succeeded() -> ToolOutcome {
@@ -106,13 +113,14 @@ fn a_signal_distinguishes_no_file_from_no_preview() {
 
 const PERSON: UserId = UserId(Uuid::from_u128(5));
 const QUESTION: ApprovalId = ApprovalId(Uuid::from_u128(6));
+const AGAIN: CallId = CallId(Uuid::from_u128(7));
 
 /// Timeouts that all differ.
 fn distinct() -> GateTimeouts {
     let seconds = TimeDelta::seconds;
     GateTimeouts {
-        medium: seconds(300),
-        high: seconds(600),
+        medium: Some(seconds(300)),
+        high: Some(seconds(600)),
         dispatch: seconds(120),
         result: seconds(60),
     }
@@ -199,10 +207,16 @@ fn every_transition_is_for_one_state_only() {
             Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop)),
         ),
         (
+            "keep_waiting",
+            PendingApproval,
+            Box::new(|c| c.keep_waiting(QUESTION, None, now()).map(drop)),
+        ),
+        ("ask_again", Expired, Box::new(|c| c.note_asked_again(AGAIN).map(drop))),
+        (
             "previewed",
             Previewing,
             Box::new(move |c| {
-                c.previewed(CLIENT, preview(), None, QUESTION, timeouts(), now()).map(drop)
+                c.previewed(CLIENT, shown(preview(), None), QUESTION, timeouts(), now()).map(drop)
             }),
         ),
         (
@@ -281,7 +295,7 @@ fn only_the_machine_that_was_asked_may_answer() {
     }
     let preview = CallPreview { base_checksum: None, diff: String::new() };
     let mut previewing = in_every_state().remove(0);
-    let outcome = previewing.previewed(STRANGER, preview, None, QUESTION, timeouts(), now());
+    let outcome = previewing.previewed(STRANGER, shown(preview, None), QUESTION, timeouts(), now());
     assert_eq!((outcome, previewing.status), (Err(Refusal::NotYours), CallStatus::Previewing));
 }
 
@@ -305,7 +319,7 @@ fn each_timeout_has_its_own_length() {
     for (risk, time) in [(Verdict::Medium, 300), (Verdict::High, 600)] {
         let mut call = asked(risk);
         let approval = call.approval.clone().unwrap();
-        assert_eq!((approval.expires_at, call.approval_id), (later(time), Some(QUESTION)));
+        assert_eq!((approval.expires_at, call.approval_id), (Some(later(time)), Some(QUESTION)));
         assert_eq!(call.deadline, Some(later(time - 60)), "a warning a minute before");
         assert_eq!(call.time_passed(later(time - 61)), []);
         assert_eq!(names(&call.time_passed(later(time - 60))), ["TOOL_APPROVAL_WARNING"]);
@@ -334,7 +348,7 @@ fn each_timeout_has_its_own_length() {
     }
     // A short timeout warns halfway.
     let mut call = call();
-    call.ask(QUESTION, GateTimeouts { medium: TimeDelta::seconds(10), ..distinct() }, now());
+    call.ask(QUESTION, GateTimeouts { medium: Some(TimeDelta::seconds(10)), ..distinct() }, now());
     assert_eq!(call.deadline, Some(later(5)));
 
     let mut call = self::call();
@@ -482,8 +496,8 @@ fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
     let mut previewing = in_every_state().remove(0);
     let preview = CallPreview { base_checksum: None, diff: "+x".into() };
     let found = Some(rating(Verdict::High, false));
-    previewing.previewed(CLIENT, preview, found, QUESTION, distinct(), now()).unwrap();
-    assert_eq!(previewing.approval.unwrap().expires_at, later(600));
+    previewing.previewed(CLIENT, shown(preview, found), QUESTION, distinct(), now()).unwrap();
+    assert_eq!(previewing.approval.unwrap().expires_at, Some(later(600)));
 }
 
 #[test]

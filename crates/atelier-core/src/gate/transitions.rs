@@ -3,14 +3,16 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
+    GatedCall, GrantScope, LINK, Previewed, Refusal, SHORTENED, ToolOutcome,
+    approval_time::first_look,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId, WorkspaceKind,
+    ApprovalId, CallId, ClientId, GrantId, UserId, WorkspaceKind,
     digest::PreviewDigest,
     event::Event,
     failure::FailureCode,
     policy::{class::CallClass, verdict::Verdict},
+    tools::ToolDef,
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
@@ -24,10 +26,6 @@ pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
 const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER \
     --project NAME` on your machine.";
-
-/// How long before an approval expires a person is reminded. An approval of less than twice this
-/// time has its reminder halfway.
-const WARNING: TimeDelta = TimeDelta::seconds(60);
 
 /// How many bytes are kept of the parameters, and of the preview, of a call that did not run.
 const KEPT_BYTES: usize = 1024;
@@ -76,8 +74,8 @@ impl GatedCall {
     }
 
     /// Replaces large parameters by their small fields, their size, their checksum and their
-    /// beginning, and a long preview by its beginning.
-    fn shorten(&mut self) {
+    /// beginning.
+    fn shorten_params(&mut self) {
         let json = self.tool_params.to_string();
         if json.len() > KEPT_BYTES {
             let mut kept = Map::new();
@@ -96,6 +94,10 @@ impl GatedCall {
             kept.insert(SHORTENED.to_owned(), summary);
             self.tool_params = Value::Object(kept);
         }
+    }
+
+    /// Replaces a long preview by its beginning.
+    fn shorten_preview(&mut self) {
         if let Some(preview) =
             self.preview.as_mut().filter(|preview| preview.diff.len() > KEPT_BYTES)
         {
@@ -137,12 +139,17 @@ impl GatedCall {
     ) -> Event {
         use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
         let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
-        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
-            // It did not run and never will, so it is stored only to be recognised.
-            self.shorten();
-        }
         self.status = status;
         self.error = failure;
+        let ended = ended_early || (status == Failed && self.attempt == 0);
+        if !self.claimed && ended {
+            // It did not run and never will, so it is stored only to be recognised. But a call whose
+            // question ran out may be asked again.
+            if !self.has_run_out() {
+                self.shorten_params();
+            }
+            self.shorten_preview();
+        }
         self.completed_at = Some(now);
         self.deadline = None;
         self.note = None;
@@ -195,12 +202,12 @@ impl GatedCall {
         events
     }
 
-    /// The machine shows what the call would change, so a person can be asked now.
+    /// The machine shows what the call would change, so a person can be asked now. If it would
+    /// change nothing, the call is done.
     pub(super) fn previewed(
         &mut self,
         from: ClientId,
-        preview: CallPreview,
-        rating: Option<CallRating>,
+        shown: Previewed,
         id: ApprovalId,
         timeouts: GateTimeouts,
         now: DateTime<Utc>,
@@ -209,11 +216,33 @@ impl GatedCall {
         if self.client_id != Some(from) {
             return Err(Refusal::NotYours);
         }
+        let Previewed { preview, rating, unchanged } = shown;
         if let Some(rating) = rating {
             self.rate(rating);
         }
+        let done = unchanged.then(|| self.unchanged(&preview)).flatten();
         self.preview = Some(preview);
+        if let Some(outcome) = done {
+            self.result = Some(outcome);
+            return Ok(vec![self.settle(CallStatus::Completed, None, now)]);
+        }
         Ok(self.ask(id, timeouts, now))
+    }
+
+    /// The outcome of a write that leaves its file as it is; `None` if a person is asked anyway.
+    /// What is HIGH is always asked about: otherwise an agent could find out what a secret file
+    /// holds by writing what it guesses.
+    fn unchanged(&self, preview: &CallPreview) -> Option<ToolOutcome> {
+        let writes = |tool: &ToolDef| tool.opens_files() && !tool.removes_files();
+        let checksum = preview.base_checksum.as_deref()?;
+        if !self.tool().is_some_and(writes) || self.risk_level > Verdict::Medium {
+            return None;
+        }
+        let mut fields = Map::new();
+        fields.insert("unchanged".into(), true.into());
+        fields.insert("path".into(), self.tool_params.get("path")?.clone());
+        fields.insert("checksum".into(), checksum.into());
+        Some(ToolOutcome::succeeded(fields))
     }
 
     /// The machine says that the call cannot be done, so nobody is asked.
@@ -238,11 +267,11 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Vec<Event> {
         let time = timeouts.approval(self.risk_level);
-        let expires_at = now + time;
+        let expires_at = time.map(|time| now + time);
         self.note = self.note.take().filter(|note| note != NO_CLIENT);
         self.status = CallStatus::PendingApproval;
         self.approval_id = Some(id);
-        self.deadline = Some(expires_at - WARNING.min(time / 2));
+        self.deadline = Some(first_look(expires_at, now));
         self.approval = Some(CallApproval {
             id,
             status: ApprovalStatus::Pending,
@@ -274,7 +303,7 @@ impl GatedCall {
             agent_id: self.agent_id,
             session_id: self.session_id,
             task_id: self.task_id,
-            timeout_seconds: u32::try_from(time.num_seconds()).unwrap_or(u32::MAX),
+            timeout_seconds: time.map(|time| u32::try_from(time.num_seconds()).unwrap_or(u32::MAX)),
             expires_at,
         };
         vec![self.updated(), request]
@@ -293,7 +322,8 @@ impl GatedCall {
     /// expiry has not been stored yet.
     fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect(CallStatus::PendingApproval)?;
-        match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
+        let expires_at = self.approval.as_ref().and_then(|approval| approval.expires_at);
+        match expires_at.is_some_and(|expires_at| now >= expires_at) {
             true => Err(Refusal::Already(CallStatus::Expired)),
             false => Ok(()),
         }
@@ -333,6 +363,38 @@ impl GatedCall {
             approval.scope = Some(scope);
         }
         Ok(self.allow(timeouts, now))
+    }
+
+    /// Lets the question wait longer: for this time from now on, or without an end. A question never
+    /// gets less time than it has.
+    pub(super) fn keep_waiting(
+        &mut self,
+        id: ApprovalId,
+        time: Option<TimeDelta>,
+        now: DateTime<Utc>,
+    ) -> Transition {
+        self.expect_asked(id, now)?;
+        let Some(approval) = &mut self.approval else { return Ok(Vec::new()) };
+        let known = approval.expires_at;
+        approval.expires_at = known.zip(time).map(|(known, time)| known.max(now + time));
+        approval.warned = false;
+        let expires_at = approval.expires_at;
+        self.deadline = Some(first_look(expires_at, now));
+        let (approval_id, tool_id, session_id) = (id, self.tool_id, self.session_id);
+        Ok(vec![Event::ToolApprovalExtended { approval_id, tool_id, session_id, expires_at }])
+    }
+
+    /// Notes the call that was made of this one, whose question had run out. It is asked again once.
+    pub(super) fn note_asked_again(&mut self, new: CallId) -> Transition {
+        let is_whole = self.tool_params.get(SHORTENED).is_none();
+        match (self.has_run_out() && is_whole, self.asked_again) {
+            (true, None) => {
+                self.asked_again = Some(new);
+                Ok(vec![self.updated_with(self.error.clone())])
+            }
+            (_, Some(_)) => Err(Refusal::AskedAnew),
+            (false, None) => Err(Refusal::Already(self.status)),
+        }
     }
 
     /// Lets the call run as soon as a machine is connected.
@@ -629,10 +691,14 @@ impl GatedCall {
     /// expire.
     fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         let Some(approval) = &mut self.approval else { return Vec::new() };
-        if now < approval.expires_at {
+        let Some(expires_at) = approval.expires_at else {
+            self.deadline = Some(first_look(None, now));
+            return Vec::new();
+        };
+        if now < expires_at {
             approval.warned = true;
-            self.deadline = Some(approval.expires_at);
-            let (approval_id, expires_at) = (approval.id, approval.expires_at);
+            self.deadline = Some(expires_at);
+            let approval_id = approval.id;
             let (tool_id, session_id) = (self.tool_id, self.session_id);
             return vec![Event::ToolApprovalWarning {
                 approval_id,

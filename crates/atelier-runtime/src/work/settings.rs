@@ -1,7 +1,8 @@
 //! How much work runs at once, and how much a task may use.
 
 use atelier_core::{
-    Invalid, nearest::suggestion, plan::MAX_TASKS, policy::verdict::Verdict, task::TaskLimits,
+    Invalid, gate::ApprovalSettings, nearest::suggestion, plan::MAX_TASKS,
+    policy::verdict::Verdict, task::TaskLimits,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -73,7 +74,7 @@ impl Default for PlannerSettings {
 }
 
 /// The settings of a project. `metadata` is free for the user's own notes and programs.
-const KNOWN: [&str; 4] = ["policy", "planner", "limits", "metadata"];
+const KNOWN: [&str; 5] = ["policy", "planner", "limits", "approvals", "metadata"];
 
 impl ProjectSettings {
     /// Refuses settings that do not exist, with what was probably meant.
@@ -92,6 +93,7 @@ impl ProjectSettings {
         let parsed: Self = serde_path_to_error::deserialize(Value::Object(known))
             .map_err(|error| Invalid::new("settings", error.to_string()))?;
         parsed.limits.validate()?;
+        ApprovalSettings::from_setting(settings.get("approvals"))?;
         let planner = &parsed.planner;
         if planner.max_tasks == 0 || planner.max_tasks > MAX_TASKS || planner.model.is_empty() {
             return Err(Invalid::new(

@@ -1,7 +1,11 @@
 //! Which decision each call gets in each context, as tables.
 
 use super::*;
-use crate::{gate::ApprovalStatus, isolation::ReportedIsolation, policy::class::CallClass};
+use crate::{
+    gate::{ApprovalStatus, CallPreview, CallRating},
+    isolation::ReportedIsolation,
+    policy::class::CallClass,
+};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -30,8 +34,8 @@ fn rules() -> GateRules {
         policy: Arc::new(Policy::builtin().clone()),
         own_files: Arc::new(Policy::builtin().for_own_files(Verdict::Low)),
         timeouts: GateTimeouts {
-            medium: seconds(300),
-            high: seconds(600),
+            medium: Some(seconds(300)),
+            high: Some(seconds(600)),
             dispatch: seconds(120),
             result: seconds(60),
         },
@@ -148,6 +152,11 @@ fn asked(new: NewCall, context: &DecisionContext) -> GatedCall {
 fn approval(scope: GrantScope) -> GateInput {
     let approval = FIRST.approval;
     GateInput::Approve { approval, by: decider(), scope, include_high: false }
+}
+
+/// What a machine reports about a call that changes something.
+fn shown(preview: CallPreview, rating: Option<CallRating>) -> Previewed {
+    Previewed { preview, rating, unchanged: false }
 }
 
 fn decided(
@@ -601,21 +610,28 @@ fn inputs() -> Vec<GateInput> {
         GateInput::Cancel { by: decider() },
         GateInput::Cover,
         GateInput::Assign,
-        GateInput::Preview { client: HERE, preview, rating: Some(rating) },
+        GateInput::Preview { client: HERE, shown: shown(preview, Some(rating)) },
         GateInput::PreviewFailed { client: HERE, failure },
         GateInput::Claim { client: HERE, attempt: 1 },
         reported(ToolOutcome::succeeded(Map::new())),
         reported(ToolOutcome::failed(FailureCode::Stale, "It changed.")),
         reported(refused(Verdict::High, false)),
         GateInput::TimePassed,
+        GateInput::KeepWaiting {
+            approval: FIRST.approval,
+            by: decider(),
+            wait: ApprovalWait::Seconds(900),
+        },
     ]
 }
 
 #[test]
 fn inputs_that_need_no_project_ignore_it() {
     let needy: Vec<bool> = inputs().iter().map(GateInput::needs_project).collect();
-    let expected = [true, false, false, true, true, false, false, false, false, false, true, false];
-    assert_eq!(needy, expected);
+    let needed: Vec<usize> =
+        needy.iter().enumerate().filter_map(|(n, needy)| needy.then_some(n)).collect();
+    // Approve, cover, assign, preview, and a higher rating.
+    assert_eq!((needed, needy.len()), (vec![0, 3, 4, 5, 10], 13));
     let full = restricted(
         permitting(context(&[machine(THERE, false)]), for_agent()),
         json!({"deny": ["git"], "no_network": true}),
@@ -639,7 +655,7 @@ proptest! {
     #[test]
     fn nothing_runs_that_was_not_allowed(
         which in 0..4usize,
-        moves in prop::collection::vec((0..12usize, 0..4usize, 0..400i64), 1..12),
+        moves in prop::collection::vec((0..13usize, 0..4usize, 0..400i64), 1..12),
     ) {
         let new = [read(), write(), command("git commit -m x"), command("ls")][which].clone();
         let contexts = [
@@ -675,6 +691,7 @@ proptest! {
     }
 }
 
+mod asked_again;
 mod classes;
 mod machines;
 
@@ -691,7 +708,7 @@ fn own_files_need_no_machine_and_are_asked_about_where_the_project_wants_it() {
         let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
         assert_eq!((call.status, call.client_id), (CallStatus::Previewing, Some(server)));
         let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-        let input = GateInput::Preview { client: server, preview, rating: None };
+        let input = GateInput::Preview { client: server, shown: shown(preview, None) };
         let (call, _) = rules().decide(call, input, &context, FIRST).unwrap();
         assert_eq!(call.status, CallStatus::PendingApproval);
         let by = Decider { user: PERSON, via: None };
