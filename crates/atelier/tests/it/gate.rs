@@ -6,6 +6,7 @@ mod permissions;
 mod races;
 mod rules;
 mod standing;
+mod time;
 
 use crate::{build, start};
 use atelier_testkit::{

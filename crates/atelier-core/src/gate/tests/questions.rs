@@ -12,7 +12,7 @@ fn expires_at(call: &GatedCall) -> Option<DateTime<Utc>> {
     call.approval.as_ref().unwrap().expires_at
 }
 
-/// TL-02.2 TL-02.5
+/// TL-02.2 TL-02.4
 #[test]
 fn a_project_says_how_long_its_questions_wait() {
     use ApprovalWait::{Seconds, UntilAnswered};
@@ -38,7 +38,7 @@ fn a_project_says_how_long_its_questions_wait() {
     assert_eq!(patient.status, CallStatus::Approved);
 }
 
-/// TL-02.5
+/// TL-02.4
 #[test]
 fn a_question_waits_longer_and_never_shorter() {
     for (time, at, expires, warns) in [
@@ -73,7 +73,7 @@ fn a_question_waits_longer_and_never_shorter() {
     assert_eq!(late.keep_waiting(other, None, now()), Err(Refusal::AskedAnew));
 }
 
-/// TL-02.6
+/// TL-02.5
 #[test]
 fn only_a_question_that_ran_out_is_asked_again_and_once() {
     let large = json!({"path": "a.txt", "content": "é".repeat(100_000)});
@@ -99,7 +99,7 @@ fn only_a_question_that_ran_out_is_asked_again_and_once() {
     }
 }
 
-/// TL-02.7
+/// TL-02.6
 #[test]
 fn only_a_write_that_changes_nothing_needs_no_answer() {
     let checksum = || Some("c".to_owned());

@@ -17,7 +17,7 @@ fn expired(new: NewCall) -> GatedCall {
     call
 }
 
-/// TL-02.6
+/// TL-02.5
 #[test]
 fn the_new_call_is_decided_about_as_any_other() {
     use CallStatus::{Denied, Dispatched, PendingApproval};
@@ -44,7 +44,7 @@ fn the_new_call_is_decided_about_as_any_other() {
     }
 }
 
-/// TL-02.6
+/// TL-02.5
 #[test]
 fn settings_that_cannot_be_read_ask_nobody() {
     let unreadable = restricted(sandboxed(), json!({"deny": 7}));
@@ -53,7 +53,7 @@ fn settings_that_cannot_be_read_ask_nobody() {
     assert!(matches!(asked, Ok(Err(Invalid { .. }))), "{asked:?}");
 }
 
-/// TL-02.5
+/// TL-02.4
 #[test]
 fn the_time_of_the_project_holds_wherever_a_person_is_asked() {
     let context = waiting(sandboxed(), ApprovalWait::Seconds(40));
@@ -72,7 +72,7 @@ fn the_time_of_the_project_holds_wherever_a_person_is_asked() {
     assert_eq!(after(&asked.call), expected);
 }
 
-/// TL-02.5
+/// TL-02.4
 #[test]
 fn a_person_who_wants_more_time_is_in_the_audit() {
     let call = asked(command("git commit -m x"), &sandboxed());
