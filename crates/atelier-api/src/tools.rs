@@ -63,6 +63,10 @@ pub struct PreviewShown {
     pub diff: String,
     /// How the machine rates the call. It counts only if it is stricter than the server's rating.
     pub rating: Option<CallRating>,
+    /// Whether the file would be the same afterwards, byte for byte. Then the call is done, and
+    /// nobody is asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
 }
 
 /// Why a call cannot be done.

@@ -133,8 +133,9 @@ pub enum Event {
         agent_id: Option<AgentId>,
         session_id: Option<ConversationId>,
         task_id: Option<TaskId>,
-        timeout_seconds: u32,
-        expires_at: DateTime<Utc>,
+        /// How long the question waits; null if it waits until it is answered.
+        timeout_seconds: Option<u32>,
+        expires_at: Option<DateTime<Utc>>,
     },
     /// The time to decide about a tool call is about to run out.
     ToolApprovalWarning {
@@ -143,6 +144,15 @@ pub enum Event {
         #[serde(default)]
         session_id: Option<ConversationId>,
         expires_at: DateTime<Utc>,
+    },
+    /// A person let the question about a tool call wait longer.
+    ToolApprovalExtended {
+        approval_id: ApprovalId,
+        tool_id: CallId,
+        #[serde(default)]
+        session_id: Option<ConversationId>,
+        /// When the question runs out now; null if it waits until it is answered.
+        expires_at: Option<DateTime<Utc>>,
     },
     /// Tells one machine to run a call. Sent only after approval, if the call needs one.
     ToolExecutionSignal {
@@ -298,6 +308,7 @@ impl Event {
             Event::ToolPreviewRequest { .. } => "TOOL_PREVIEW_REQUEST",
             Event::ToolApprovalRequest { .. } => "TOOL_APPROVAL_REQUEST",
             Event::ToolApprovalWarning { .. } => "TOOL_APPROVAL_WARNING",
+            Event::ToolApprovalExtended { .. } => "TOOL_APPROVAL_EXTENDED",
             Event::ToolExecutionSignal { .. } => "TOOL_EXECUTION_SIGNAL",
             Event::ToolResultAck { .. } => "TOOL_RESULT_ACK",
             Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",

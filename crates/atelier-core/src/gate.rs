@@ -6,6 +6,7 @@
 //! is refused with the state that won, so that of approve, reject, timeout and cancel exactly one
 //! happens.
 
+mod approval_time;
 mod audit;
 mod brief;
 mod deadline;
@@ -15,9 +16,12 @@ mod outcome;
 mod permission;
 mod transitions;
 
+pub use approval_time::{ApprovalSettings, ApprovalWait};
 pub use audit::{Audit, AuditDecision};
 pub use decide::GateRules;
-pub use input::{AskedBy, Decider, DecisionContext, Effects, GateInput, NewCall, NewIds};
+pub use input::{
+    AskedAgain, AskedBy, Decider, DecisionContext, Effects, GateInput, NewCall, NewIds,
+};
 pub use outcome::{BinaryEncoding, ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
 
@@ -145,6 +149,15 @@ pub struct CallPreview {
     pub diff: String,
 }
 
+/// What a machine reports about a call before a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Previewed {
+    pub preview: CallPreview,
+    pub rating: Option<CallRating>,
+    /// Whether the file would be the same afterwards, byte for byte.
+    pub unchanged: bool,
+}
+
 /// How a machine rates a call. A machine can find more than the server: a link that leads to a
 /// secret file, or a stricter rule of the machine's owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +188,8 @@ pub struct CallApproval {
     pub id: ApprovalId,
     pub status: ApprovalStatus,
     pub requested_at: DateTime<Utc>,
-    pub expires_at: DateTime<Utc>,
+    /// When the question runs out; `None` if it waits until it is answered.
+    pub expires_at: Option<DateTime<Utc>>,
     /// Whether the person was reminded that time is running out.
     pub warned: bool,
     pub decided_at: Option<DateTime<Utc>>,
@@ -248,25 +262,22 @@ pub struct GatedCall {
     /// Why the call waits, or why it needs approval again, in one sentence.
     #[serde(default)]
     pub note: Option<String>,
+    /// The call that was made of this one, because its question had run out and was asked again.
+    #[serde(default)]
+    pub asked_again: Option<CallId>,
 }
 
 /// How long a call waits for people and machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateTimeouts {
-    /// How long a person has to decide about a MEDIUM call.
-    pub medium: TimeDelta,
-    /// How long a person has to decide about a HIGH call.
-    pub high: TimeDelta,
+    /// How long a person has to decide about a MEDIUM call; `None` without an end.
+    pub medium: Option<TimeDelta>,
+    /// How long a person has to decide about a HIGH call; `None` without an end.
+    pub high: Option<TimeDelta>,
     /// How long a call waits for a machine to take it.
     pub dispatch: TimeDelta,
     /// How long an outcome may take beyond the call's own timeout.
     pub result: TimeDelta,
-}
-
-impl GateTimeouts {
-    fn approval(self, risk: Verdict) -> TimeDelta {
-        if risk == Verdict::High { self.high } else { self.medium }
-    }
 }
 
 /// Why an input changes nothing: it came too late, or from the wrong machine. (A policy *denies* a
@@ -338,6 +349,7 @@ impl GatedCall {
             completed_at: None,
             deadline: None,
             note: None,
+            asked_again: None,
         }
     }
 
@@ -390,6 +402,12 @@ impl GatedCall {
     /// computes its own, and does not run it if they differ.
     pub fn shown(&self) -> Option<PreviewDigest> {
         self.preview.as_ref().and(self.approval.as_ref())?.preview_digest
+    }
+
+    /// Whether nobody decided about the call in time, so that its question can be asked again.
+    pub fn has_run_out(&self) -> bool {
+        let timeout = |failure: &CallFailure| failure.code == FailureCode::ApprovalTimeout;
+        self.status == CallStatus::Expired && self.error.as_ref().is_some_and(timeout)
     }
 
     /// Whether the machine can show what the call would change.

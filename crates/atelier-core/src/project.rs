@@ -12,7 +12,7 @@ pub struct Project {
     pub id: ProjectId,
     pub name: ProjectName,
     pub workspace: WorkspaceKind,
-    /// `policy`, `planner`, `limits`, and `metadata` for anything else.
+    /// `policy`, `planner`, `limits`, `approvals`, and `metadata` for anything else.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub settings: Map<String, Value>,
     pub created_at: DateTime<Utc>,

@@ -30,9 +30,14 @@ enum Form {
     Block,
 }
 
-/// The change that a call would make on this machine; `None` for tools without a preview.
-pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<CallPreview>> {
-    Ok(tools.preview(call)?.map(|preview| shown(call, preview, Form::Lines(PATIENCE))))
+/// The change that a call would make on this machine, and whether it would change anything; `None`
+/// for tools without a preview.
+pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<(CallPreview, bool)>> {
+    let preview = tools.preview(call)?;
+    Ok(preview.map(|preview| {
+        let unchanged = preview.is_unchanged();
+        (shown(call, preview, Form::Lines(PATIENCE)), unchanged)
+    }))
 }
 
 /// Whether this machine's own preview is the one that was shown, in either form. Both forms show
@@ -129,7 +134,7 @@ fn described(there: &Described) -> String {
 /// A complete unified diff against the file on this machine: people must be able to see all that
 /// they approve.
 fn unified(path: &str, preview: &Preview, form: Form) -> String {
-    let Preview::Write { base_checksum, before, after } = preview else { return String::new() };
+    let Preview::Write { base_checksum, before, after, .. } = preview else { return String::new() };
     match (base_checksum, before) {
         (Some(checksum), None) => {
             let mut text =
@@ -227,6 +232,7 @@ mod tests {
             base_checksum: before.map(|_| "c".to_owned()),
             before: before.map(str::to_owned),
             after: after.to_owned(),
+            unchanged: before == Some(after),
         }
     }
 
@@ -280,6 +286,7 @@ mod tests {
             base_checksum: Some("c0ffee".into()),
             before: None,
             after: after.to_owned(),
+            unchanged: false,
         };
         assert_eq!(
             unified("x.png", &preview("new\n")),

@@ -23,6 +23,7 @@
 
 mod access;
 mod agents;
+mod ask_again;
 mod auto_interactions;
 mod budgets;
 mod clients;
@@ -181,6 +182,10 @@ pub enum Error {
     /// The lease was lost: another node runs the task, or it has ended.
     #[error("the task is not this node's any more")]
     TaskLost,
+    #[error(
+        "the agent is at work on this task: ask again when the task waits for something or has ended"
+    )]
+    TaskAtWork,
     #[error("the task is {}", .0.as_str())]
     TaskSettled(TaskStatus),
     #[error("the plan is {}", .0.as_str())]

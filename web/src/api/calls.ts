@@ -161,6 +161,17 @@ export const reject = (project: string, approval: string, reason: string | null)
     path: { project, approval },
     body: { reason },
   });
+/** Lets the question wait until it is answered. */
+export const keepWaiting = (project: string, approval: string) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/wait", {
+    path: { project, approval },
+    body: { wait: "until_answered" },
+  });
+/** Asks again about a call whose question has run out; returns the new call. */
+export const askAgain = (project: string, approval: string) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/ask-again", {
+    path: { project, approval },
+  });
 export const decide = (project: string, decisions: Decision[]) =>
   request("POST", "/my/projects/{project}/approvals/decide", {
     path: { project },

@@ -117,6 +117,7 @@ export function describe({ data }: LiveEvent): string {
     case "WORKER_SPACE_READY":
     case "CLIENT_DISCONNECTED":
     case "TOOL_APPROVAL_WARNING":
+    case "TOOL_APPROVAL_EXTENDED":
     case "GRANT_WITHDRAWN":
       return t(`event.${data.type}`);
     default:

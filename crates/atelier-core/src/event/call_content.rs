@@ -127,6 +127,12 @@ impl Event {
                 session_id: _,
                 expires_at: _,
             }
+            | Self::ToolApprovalExtended {
+                approval_id: _,
+                tool_id: _,
+                session_id: _,
+                expires_at: _,
+            }
             | Self::ToolResultAck { tool_id: _, attempt: _, status: _ } => return None,
             // These are not about a single call. The secrets that a person's conversations may
             // contain are removed elsewhere.
@@ -200,8 +206,8 @@ mod tests {
             agent_id: None,
             session_id: None,
             task_id: None,
-            timeout_seconds: 1,
-            expires_at: chrono::DateTime::UNIX_EPOCH,
+            timeout_seconds: Some(1),
+            expires_at: Some(chrono::DateTime::UNIX_EPOCH),
         };
         let signal = |risk_level| Event::ToolExecutionSignal {
             tool_id,

@@ -14,6 +14,10 @@ pub enum AuditDecision {
     Rejected,
     /// Nobody decided in time.
     Expired,
+    /// A person let the question wait longer.
+    Extended,
+    /// A person had the question asked again that had run out.
+    AskedAgain,
     Cancelled,
     /// A standing permission let the call run without a question.
     Granted,

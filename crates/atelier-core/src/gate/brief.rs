@@ -55,8 +55,8 @@ impl GatedCall {
     }
 
     /// Replaces large parameters by their small fields, their size, their checksum and their
-    /// beginning, and a long preview by its beginning.
-    pub(super) fn shorten(&mut self) {
+    /// beginning.
+    pub(super) fn shorten_params(&mut self) {
         let json = self.tool_params.to_string();
         if json.len() > KEPT_BYTES {
             let mut kept = Map::new();
@@ -75,6 +75,10 @@ impl GatedCall {
             kept.insert(SHORTENED.to_owned(), summary);
             self.tool_params = Value::Object(kept);
         }
+    }
+
+    /// Replaces a long preview by its beginning.
+    pub(super) fn shorten_preview(&mut self) {
         if let Some(preview) =
             self.preview.as_mut().filter(|preview| preview.diff.len() > KEPT_BYTES)
         {

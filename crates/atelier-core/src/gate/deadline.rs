@@ -1,6 +1,6 @@
 //! The transitions that time brings about.
 
-use super::{ApprovalStatus, CallFailure, CallStatus, GatedCall};
+use super::{ApprovalStatus, CallFailure, CallStatus, GatedCall, approval_time::first_look};
 use crate::{WorkspaceKind, event::Event, failure::FailureCode};
 use chrono::{DateTime, Utc};
 
@@ -45,10 +45,14 @@ impl GatedCall {
     /// expire.
     fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         let Some(approval) = &mut self.approval else { return Vec::new() };
-        if now < approval.expires_at {
+        let Some(expires_at) = approval.expires_at else {
+            self.deadline = Some(first_look(None, now));
+            return Vec::new();
+        };
+        if now < expires_at {
             approval.warned = true;
-            self.deadline = Some(approval.expires_at);
-            let (approval_id, expires_at) = (approval.id, approval.expires_at);
+            self.deadline = Some(expires_at);
+            let approval_id = approval.id;
             let (tool_id, session_id) = (self.tool_id, self.session_id);
             return vec![Event::ToolApprovalWarning {
                 approval_id,

@@ -6,12 +6,12 @@
 //! never overlap.
 
 use super::{
-    AskedBy, Audit, AuditDecision, CallFailure, CallStatus, Decider, DecisionContext, Effects,
-    GateInput, GateTimeouts, GatedCall, Grant, GrantScope, NewCall, NewIds, Refusal, ToolOutcome,
-    covering_grant,
+    AskedAgain, AskedBy, Audit, AuditDecision, CallFailure, CallStatus, Decider, DecisionContext,
+    Effects, GateInput, GateTimeouts, GatedCall, Grant, GrantScope, NewCall, NewIds, Refusal,
+    ToolOutcome, covering_grant,
 };
 use crate::{
-    ApprovalId, ClientId, Invalid, ProjectId, WorkspaceKind,
+    ApprovalId, CallId, ClientId, Invalid, ProjectId, WorkspaceKind,
     client::Client,
     digest::CallDigest,
     event::Event,
@@ -120,7 +120,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<(GatedCall, Effects), Refusal> {
         let context = &*context.for_workspace(call.workspace, call.project_id, call.session_id);
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         let effects = match input {
             GateInput::Approve { approval, by, scope, include_high } => {
                 self.approve(&mut call, (approval, scope, include_high), by, context, ids)?
@@ -130,6 +130,11 @@ impl GateRules {
                 let audit = Audit::of_call(&call, AuditDecision::Rejected, Some(by), now);
                 Effects { events, audit: Some(audit), ..Effects::default() }
             }
+            GateInput::KeepWaiting { approval, by, wait } => {
+                let events = call.keep_waiting(approval, wait.time(), now)?;
+                let audit = Audit::of_call(&call, AuditDecision::Extended, Some(by), now);
+                Effects { events, audit: Some(audit), ..Effects::default() }
+            }
             GateInput::Cancel { by } => {
                 let events = call.cancel(now)?;
                 let audit = Audit::of_call(&call, AuditDecision::Cancelled, Some(by), now);
@@ -137,8 +142,8 @@ impl GateRules {
             }
             GateInput::Cover => self.cover(&mut call, context, ids)?,
             GateInput::Assign => self.assign(&mut call, context, ids),
-            GateInput::Preview { client, preview, rating } => {
-                call.previewed(client, preview, rating, ids.approval, timeouts, now)?.into()
+            GateInput::Preview { client, shown } => {
+                call.previewed(client, shown, ids.approval, timeouts, now)?.into()
             }
             GateInput::PreviewFailed { client, failure } => {
                 call.preview_failed(client, failure, now)?.into()
@@ -158,6 +163,40 @@ impl GateRules {
             }
         };
         Ok((call, effects))
+    }
+
+    /// Asks again about a call whose question has run out: a new call with the same parameters takes
+    /// its place, and is decided about as any other. So it may also be denied, or covered by a
+    /// permission.
+    pub fn ask_again(
+        &self,
+        mut expired: GatedCall,
+        new: CallId,
+        by: Decider,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Result<AskedAgain, Invalid>, Refusal> {
+        let events = expired.note_asked_again(new)?;
+        let audit = Audit::of_call(&expired, AuditDecision::AskedAgain, Some(by), context.now);
+        let of_expired = Effects { events, audit: Some(audit), ..Effects::default() };
+        let request = NewCall {
+            id: new,
+            tool_name: expired.tool_name.clone(),
+            tool_params: expired.tool_params.clone(),
+            workspace: expired.workspace,
+            agent_id: expired.agent_id,
+            session_id: expired.session_id,
+            task_id: expired.task_id,
+            asked_by: AskedBy::of_stored(&expired),
+            requested_by: expired.requested_by,
+        };
+        let begun = self.begin(expired.project_id, request, context, ids);
+        Ok(begun.map(|(call, effects)| AskedAgain { expired, of_expired, call, effects }))
+    }
+
+    /// How long calls of a project wait.
+    fn timeouts(&self, context: &DecisionContext) -> GateTimeouts {
+        self.timeouts.with(context.approvals)
     }
 
     /// The one place that decides whether a call runs, is asked about or is refused. It decides
@@ -200,7 +239,7 @@ impl GateRules {
             events = self.ask(call, context, ids);
         } else {
             if stage != Stage::Allowed {
-                events = call.allow(self.timeouts, now);
+                events = call.allow(self.timeouts(context), now);
             }
             events.extend(self.send(call, context));
         }
@@ -212,8 +251,8 @@ impl GateRules {
     fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
         call.client_id = context.machine().map(|client| client.id);
         match call.has_preview() && call.preview.is_none() {
-            true => call.begin_preview(call.client_id, self.timeouts, context.now),
-            false => call.ask(ids.approval, self.timeouts, context.now),
+            true => call.begin_preview(call.client_id, self.timeouts(context), context.now),
+            false => call.ask(ids.approval, self.timeouts(context), context.now),
         }
     }
 
@@ -221,7 +260,7 @@ impl GateRules {
     fn send(&self, call: &mut GatedCall, context: &DecisionContext) -> Vec<Event> {
         match context.machine() {
             Some(client) => {
-                call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default()
+                call.dispatch(client.id, self.timeouts(context), context.now).unwrap_or_default()
             }
             None => {
                 call.note_no_machine();
@@ -248,7 +287,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
         let (now, user) = (context.now, by.user);
-        let mut events = call.approve(approval, user, scope, self.timeouts, now)?;
+        let mut events = call.approve(approval, user, scope, self.timeouts(context), now)?;
         // The audit record is made here, before a new approval can replace the one that was
         // answered.
         let mut audit = Audit::of_call(call, AuditDecision::Approved, Some(by), now);
@@ -288,7 +327,7 @@ impl GateRules {
     ) -> Result<Effects, Refusal> {
         let grant = covering_grant(call, AskedBy::of_stored(call), context)
             .ok_or(Refusal::Already(call.status))?;
-        let mut events = call.granted(grant, self.timeouts, context.now)?;
+        let mut events = call.granted(grant, self.timeouts(context), context.now)?;
         let audit = Audit::granted(call, grant, context.now);
         let next = self.assign(call, context, ids);
         events.extend(next.events);
@@ -316,7 +355,9 @@ impl GateRules {
                 call.status = CallStatus::Approved;
             }
             CallStatus::Previewing if !connected => {
-                return call.begin_preview(Some(machine.id), self.timeouts, context.now).into();
+                return call
+                    .begin_preview(Some(machine.id), self.timeouts(context), context.now)
+                    .into();
             }
             _ => return Effects::default(),
         }
@@ -332,7 +373,7 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         if outcome.is_stale() {
             return Ok(call.stale(client, attempt, timeouts, now)?.into());
         }

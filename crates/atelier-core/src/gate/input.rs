@@ -1,8 +1,9 @@
-//! The values that decisions take and return: the state of the project, the calls that are asked for, the
-//! inputs that change a call, and the effects of a decision.
+//! The values that decisions take and return: the state of the project, the calls that are asked
+//! for, the inputs that change a call, and the effects of a decision.
 
 use super::{
-    Audit, CallFailure, CallPreview, CallRating, GatedCall, Grant, GrantScope, ToolOutcome,
+    ApprovalSettings, ApprovalWait, Audit, CallFailure, GatedCall, Grant, GrantScope, Previewed,
+    ToolOutcome,
 };
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
@@ -25,6 +26,8 @@ pub struct DecisionContext {
     /// The project's own restrictions. An error if its settings cannot be read: then no call may
     /// run.
     pub restrictions: Result<Option<Arc<Restrictions>>, Invalid>,
+    /// How long the project's questions wait.
+    pub approvals: ApprovalSettings,
     /// Whether the project has been deleted.
     pub deleted: bool,
 }
@@ -38,6 +41,7 @@ impl DecisionContext {
             clients: Arc::default(),
             grants: Arc::default(),
             restrictions: Ok(None),
+            approvals: ApprovalSettings::default(),
             deleted: false,
         }
     }
@@ -118,6 +122,8 @@ pub enum GateInput {
     Approve { approval: ApprovalId, by: Decider, scope: GrantScope, include_high: bool },
     /// A person rejects the call.
     Reject { approval: ApprovalId, by: Decider, reason: Option<String> },
+    /// A person wants the question to wait longer.
+    KeepWaiting { approval: ApprovalId, by: Decider, wait: ApprovalWait },
     /// A person or a program does not want the call any more.
     Cancel { by: Decider },
     /// A new permission may cover the call, which waits for a person.
@@ -125,7 +131,7 @@ pub enum GateInput {
     /// Machines have connected or left, so the call may be sent if it waits for one.
     Assign,
     /// A machine reports what the call would change.
-    Preview { client: ClientId, preview: CallPreview, rating: Option<CallRating> },
+    Preview { client: ClientId, shown: Previewed },
     /// A machine reports that the call cannot be done.
     PreviewFailed { client: ClientId, failure: CallFailure },
     /// A machine is about to run the call.
@@ -141,11 +147,11 @@ impl GateInput {
     /// inputs do not, and for them the store does not read the project.
     pub fn needs_project(&self) -> bool {
         match self {
-            Self::Approve { .. } | Self::Cover | Self::Assign => true,
+            Self::Approve { .. } | Self::Cover | Self::Assign | Self::Preview { .. } => true,
             Self::Outcome { outcome, .. } => outcome.higher_rating().is_some(),
             Self::Reject { .. }
+            | Self::KeepWaiting { .. }
             | Self::Cancel { .. }
-            | Self::Preview { .. }
             | Self::PreviewFailed { .. }
             | Self::Claim { .. }
             | Self::TimePassed => false,
@@ -169,6 +175,17 @@ impl From<Vec<Event>> for Effects {
     fn from(events: Vec<Event>) -> Self {
         Self { events, ..Self::default() }
     }
+}
+
+/// What comes of a question that had run out and is asked again.
+#[derive(Debug, PartialEq)]
+pub struct AskedAgain {
+    /// The call whose question had run out.
+    pub expired: GatedCall,
+    pub of_expired: Effects,
+    /// The call that takes its place.
+    pub call: GatedCall,
+    pub effects: Effects,
 }
 
 /// Unused ids for the records that a decision may create. The caller makes them, because new ids

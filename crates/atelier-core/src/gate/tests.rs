@@ -1,5 +1,6 @@
 //! Tests of every transition of a call, also when it comes too late or from the wrong machine.
 
+mod questions;
 mod states;
 
 use super::{brief::MAX_IN_EVENT, *};
@@ -16,13 +17,18 @@ fn now() -> DateTime<Utc> {
 
 fn timeouts() -> GateTimeouts {
     let time = TimeDelta::seconds(60);
-    GateTimeouts { medium: time, high: time, dispatch: time, result: time }
+    GateTimeouts { medium: Some(time), high: Some(time), dispatch: time, result: time }
 }
 
 fn call() -> GatedCall {
     let (id, project) = (CallId(Uuid::from_u128(3)), ProjectId(Uuid::from_u128(4)));
     let judgement = Judgement::new(Verdict::Medium, "", "");
     GatedCall::new(id, project, "edit_file".into(), json!({}), &judgement, now())
+}
+
+/// What a machine reports about a call that changes something.
+fn shown(preview: CallPreview, rating: Option<CallRating>) -> Previewed {
+    Previewed { preview, rating, unchanged: false }
 }
 
 fn succeeded() -> ToolOutcome {
@@ -108,13 +114,14 @@ fn a_signal_distinguishes_no_file_from_no_preview() {
 
 const PERSON: UserId = UserId(Uuid::from_u128(5));
 const QUESTION: ApprovalId = ApprovalId(Uuid::from_u128(6));
+const AGAIN: CallId = CallId(Uuid::from_u128(7));
 
 /// Timeouts that all differ.
 fn distinct() -> GateTimeouts {
     let seconds = TimeDelta::seconds;
     GateTimeouts {
-        medium: seconds(300),
-        high: seconds(600),
+        medium: Some(seconds(300)),
+        high: Some(seconds(600)),
         dispatch: seconds(120),
         result: seconds(60),
     }
@@ -289,8 +296,8 @@ fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
     let mut previewing = in_every_state().remove(0);
     let preview = CallPreview { base_checksum: None, diff: "+x".into() };
     let found = Some(rating(Verdict::High, false));
-    previewing.previewed(CLIENT, preview, found, QUESTION, distinct(), now()).unwrap();
-    assert_eq!(previewing.approval.unwrap().expires_at, later(600));
+    previewing.previewed(CLIENT, shown(preview, found), QUESTION, distinct(), now()).unwrap();
+    assert_eq!(previewing.approval.unwrap().expires_at, Some(later(600)));
 }
 
 #[test]

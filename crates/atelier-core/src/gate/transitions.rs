@@ -3,25 +3,23 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, Refusal, ToolOutcome,
+    GatedCall, GrantScope, Previewed, Refusal, SHORTENED, ToolOutcome, approval_time::first_look,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId,
+    ApprovalId, CallId, ClientId, GrantId, UserId,
     digest::PreviewDigest,
     event::Event,
     failure::FailureCode,
     policy::{class::CallClass, verdict::Verdict},
+    tools::ToolDef,
 };
 use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Map;
 
 type Transition = Result<Vec<Event>, Refusal>;
 
 const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER \
     --project NAME` on your machine.";
-
-/// How long before an approval expires a person is reminded. An approval of less than twice this
-/// time has its reminder halfway.
-const WARNING: TimeDelta = TimeDelta::seconds(60);
 
 impl GatedCall {
     pub(super) fn settle(
@@ -32,13 +30,16 @@ impl GatedCall {
     ) -> Event {
         use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
         let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
-        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
-            // The call did not run and never will, so only a part is kept by which people can
-            // recognise it.
-            self.shorten();
-        }
         self.status = status;
         self.error = failure;
+        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
+            // The call did not run and never will, so only a part is kept by which people can
+            // recognise it. But a call whose question ran out may be asked again.
+            if !self.has_run_out() {
+                self.shorten_params();
+            }
+            self.shorten_preview();
+        }
         self.completed_at = Some(now);
         self.deadline = None;
         self.note = None;
@@ -91,22 +92,44 @@ impl GatedCall {
         events
     }
 
-    /// The machine shows what the call would change, so a person can be asked now.
+    /// The machine shows what the call would change, so a person can be asked now. If it would
+    /// change nothing, the call is done.
     pub(super) fn previewed(
         &mut self,
         from: ClientId,
-        preview: CallPreview,
-        rating: Option<CallRating>,
+        shown: Previewed,
         id: ApprovalId,
         timeouts: GateTimeouts,
         now: DateTime<Utc>,
     ) -> Transition {
         self.expect_preview_from(from)?;
+        let Previewed { preview, rating, unchanged } = shown;
         if let Some(rating) = rating {
             self.rate(rating);
         }
+        let done = unchanged.then(|| self.unchanged(&preview)).flatten();
         self.preview = Some(preview);
+        if let Some(outcome) = done {
+            self.result = Some(outcome);
+            return Ok(vec![self.settle(CallStatus::Completed, None, now)]);
+        }
         Ok(self.ask(id, timeouts, now))
+    }
+
+    /// The outcome of a write that leaves its file as it is; `None` if a person is asked anyway.
+    /// What is HIGH is always asked about: otherwise an agent could find out what a secret file
+    /// holds by writing what it guesses.
+    fn unchanged(&self, preview: &CallPreview) -> Option<ToolOutcome> {
+        let writes = |tool: &ToolDef| tool.opens_files() && !tool.removes_files();
+        let checksum = preview.base_checksum.as_deref()?;
+        if !self.tool().is_some_and(writes) || self.risk_level > Verdict::Medium {
+            return None;
+        }
+        let mut fields = Map::new();
+        fields.insert("unchanged".into(), true.into());
+        fields.insert("path".into(), self.tool_params.get("path")?.clone());
+        fields.insert("checksum".into(), checksum.into());
+        Some(ToolOutcome::succeeded(fields))
     }
 
     /// The machine says that the call cannot be done, so nobody is asked.
@@ -128,11 +151,11 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Vec<Event> {
         let time = timeouts.approval(self.risk_level);
-        let expires_at = now + time;
+        let expires_at = time.map(|time| now + time);
         self.note = self.note.take().filter(|note| note != NO_CLIENT);
         self.status = CallStatus::PendingApproval;
         self.approval_id = Some(id);
-        self.deadline = Some(expires_at - WARNING.min(time / 2));
+        self.deadline = Some(first_look(expires_at, now));
         self.approval = Some(CallApproval {
             id,
             status: ApprovalStatus::Pending,
@@ -164,7 +187,7 @@ impl GatedCall {
             agent_id: self.agent_id,
             session_id: self.session_id,
             task_id: self.task_id,
-            timeout_seconds: u32::try_from(time.num_seconds()).unwrap_or(u32::MAX),
+            timeout_seconds: time.map(|time| u32::try_from(time.num_seconds()).unwrap_or(u32::MAX)),
             expires_at,
         };
         vec![self.updated(), request]
@@ -183,7 +206,8 @@ impl GatedCall {
     /// expiry has not been stored yet.
     fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect(CallStatus::PendingApproval)?;
-        match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
+        let expires_at = self.approval.as_ref().and_then(|approval| approval.expires_at);
+        match expires_at.is_some_and(|expires_at| now >= expires_at) {
             true => Err(Refusal::Already(CallStatus::Expired)),
             false => Ok(()),
         }
@@ -236,6 +260,38 @@ impl GatedCall {
             approval.scope = Some(scope);
         }
         Ok(self.allow(timeouts, now))
+    }
+
+    /// Lets the question wait longer: for this time from now on, or without an end. A question never
+    /// gets less time than it has.
+    pub(super) fn keep_waiting(
+        &mut self,
+        id: ApprovalId,
+        time: Option<TimeDelta>,
+        now: DateTime<Utc>,
+    ) -> Transition {
+        self.expect_asked(id, now)?;
+        let Some(approval) = &mut self.approval else { return Ok(Vec::new()) };
+        let known = approval.expires_at;
+        approval.expires_at = known.zip(time).map(|(known, time)| known.max(now + time));
+        approval.warned = false;
+        let expires_at = approval.expires_at;
+        self.deadline = Some(first_look(expires_at, now));
+        let (approval_id, tool_id, session_id) = (id, self.tool_id, self.session_id);
+        Ok(vec![Event::ToolApprovalExtended { approval_id, tool_id, session_id, expires_at }])
+    }
+
+    /// Notes the call that was made of this one, whose question had run out. It is asked again once.
+    pub(super) fn note_asked_again(&mut self, new: CallId) -> Transition {
+        let is_whole = self.tool_params.get(SHORTENED).is_none();
+        match (self.has_run_out() && is_whole, self.asked_again) {
+            (true, None) => {
+                self.asked_again = Some(new);
+                Ok(vec![self.updated_with(self.error.clone())])
+            }
+            (_, Some(_)) => Err(Refusal::AskedAnew),
+            (false, None) => Err(Refusal::Already(self.status)),
+        }
     }
 
     /// Lets the call run as soon as a machine is connected.

@@ -35,6 +35,8 @@ pub enum Preview {
         /// The text of the current file; `None` if it does not exist or is not text.
         before: Option<String>,
         after: String,
+        /// Whether the file would be the same afterwards, byte for byte.
+        unchanged: bool,
     },
     /// Something is deleted, or moved to a place that is free. Or an edit of a secret file does not
     /// fit its content.
@@ -56,6 +58,11 @@ impl Preview {
             Self::Entry(described) => Some(&described.checksum),
             Self::Landing { digest, .. } => Some(digest),
         }
+    }
+
+    /// Whether the call would leave everything as it is.
+    pub fn is_unchanged(&self) -> bool {
+        matches!(self, Self::Write { unchanged: true, .. })
     }
 }
 
@@ -173,17 +180,24 @@ impl Tools<'_> {
         let base_checksum = old.as_ref().map(|old| old.checksum.clone());
         let bytes = old.map(|old| old.bytes).unwrap_or_default();
         if let Some(edits) = edits {
-            let file = TextFile::parse(path, bytes)?;
-            let (after, _) = file.edited(path, &edits)?;
-            return Ok(Some(Preview::Write { base_checksum, before: Some(file.text), after }));
+            let file = TextFile::parse(path, bytes.clone())?;
+            let (after, new) = file.edited(path, &edits)?;
+            let (before, unchanged) = (Some(file.text), new == bytes);
+            return Ok(Some(Preview::Write { base_checksum, before, after, unchanged }));
         }
         let content = call.text("content")?;
         let found = TextEncoding::decode(bytes.clone());
         let encoding = found.as_ref().map_or(TextEncoding::UTF_8, |(_, encoding)| *encoding);
         // Nobody is asked about a text that the file cannot hold.
         encoded(path, encoding.encode(content))?;
+        let appends = call.chose("mode", "append");
+        let is_same = match appends {
+            true => content.is_empty(),
+            false => encoding.encode_file(content).is_ok_and(|new| new == bytes),
+        };
+        let unchanged = is_same && base_checksum.is_some();
         let before = found.map(|(text, _)| text);
-        let after = match call.chose("mode", "append") {
+        let after = match appends {
             true => {
                 let before = before.clone();
                 before.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned()) + content
@@ -192,7 +206,7 @@ impl Tools<'_> {
         };
         // An empty file is text, and so is a file that does not exist yet.
         let before = before.filter(|_| base_checksum.is_some());
-        Ok(Some(Preview::Write { base_checksum, before, after }))
+        Ok(Some(Preview::Write { base_checksum, before, after, unchanged }))
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {

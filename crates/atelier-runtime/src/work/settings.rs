@@ -1,8 +1,8 @@
 //! How much work runs at once, and how much a task may use.
 
 use atelier_core::{
-    Budget, Invalid, nearest::suggestion, plan::MAX_TASKS, policy::verdict::Verdict,
-    task::TaskLimits,
+    Budget, Invalid, gate::ApprovalSettings, nearest::suggestion, plan::MAX_TASKS,
+    policy::verdict::Verdict, task::TaskLimits,
 };
 use atelier_store::BudgetOwner;
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ impl Default for PlannerSettings {
 }
 
 /// The settings of a project. `metadata` is free for the user's own notes and programs.
-const KNOWN: [&str; 5] = ["policy", "planner", "limits", "budget", "metadata"];
+const KNOWN: [&str; 6] = ["policy", "planner", "limits", "budget", "approvals", "metadata"];
 
 impl ProjectSettings {
     /// Refuses settings that do not exist, with what was probably meant.
@@ -134,6 +134,7 @@ impl ProjectSettings {
             .map_err(|error| Invalid::new("settings", error.to_string()))?;
         parsed.limits.validate()?;
         parsed.budget.validate()?;
+        ApprovalSettings::from_setting(settings.get("approvals"))?;
         let planner = &parsed.planner;
         if planner.max_tasks == 0 || planner.max_tasks > MAX_TASKS || planner.model.is_empty() {
             return Err(Invalid::new(

@@ -77,6 +77,8 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(approvals::mine))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::reject))
+        .routes(routes!(approvals::keep_waiting))
+        .routes(routes!(approvals::ask_again))
         .routes(routes!(approvals::decide))
         .routes(routes!(approvals::grants))
         .routes(routes!(approvals::withdraw))

@@ -1,5 +1,6 @@
 //! Agents at work: messages, tasks and their results.
 
+mod asked_again;
 mod bus;
 mod crash;
 mod demo;

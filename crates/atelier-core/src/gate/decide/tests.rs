@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     AgentId, CallId, ConversationId, GrantId, TaskId, TokenId, UserId,
-    gate::{ApprovalStatus, CallPreview, CallRating},
+    gate::{ApprovalSettings, ApprovalStatus, ApprovalWait, CallPreview, CallRating, Previewed},
     isolation::ReportedIsolation,
     policy::class::CallClass,
 };
@@ -35,8 +35,8 @@ fn rules() -> GateRules {
         policy: Arc::new(Policy::builtin().clone()),
         own_files: Arc::new(Policy::builtin().for_own_files(Verdict::Low)),
         timeouts: GateTimeouts {
-            medium: seconds(300),
-            high: seconds(600),
+            medium: Some(seconds(300)),
+            high: Some(seconds(600)),
             dispatch: seconds(120),
             result: seconds(60),
         },
@@ -153,6 +153,11 @@ fn asked(new: NewCall, context: &DecisionContext) -> GatedCall {
 fn approval(scope: GrantScope) -> GateInput {
     let approval = FIRST.approval;
     GateInput::Approve { approval, by: decider(), scope, include_high: false }
+}
+
+/// What a machine reports about a call that changes something.
+fn shown(preview: CallPreview, rating: Option<CallRating>) -> Previewed {
+    Previewed { preview, rating, unchanged: false }
 }
 
 fn decided(
@@ -431,6 +436,7 @@ fn time_expires_a_question_and_records_it() {
 }
 
 mod approvals;
+mod asked_again;
 mod classes;
 mod machines;
 mod sequences;
@@ -448,7 +454,7 @@ fn own_files_need_no_machine_and_are_asked_about_where_the_project_wants_it() {
         let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
         assert_eq!((call.status, call.client_id), (CallStatus::Previewing, Some(server)));
         let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-        let input = GateInput::Preview { client: server, preview, rating: None };
+        let input = GateInput::Preview { client: server, shown: shown(preview, None) };
         let (call, _) = rules().decide(call, input, &context, FIRST).unwrap();
         assert_eq!(call.status, CallStatus::PendingApproval);
         let by = Decider { user: PERSON, via: None };

@@ -31,10 +31,16 @@ fn every_transition_is_for_one_state_only() {
             Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop)),
         ),
         (
+            "keep_waiting",
+            PendingApproval,
+            Box::new(|c| c.keep_waiting(QUESTION, None, now()).map(drop)),
+        ),
+        ("ask_again", Expired, Box::new(|c| c.note_asked_again(AGAIN).map(drop))),
+        (
             "previewed",
             Previewing,
             Box::new(move |c| {
-                c.previewed(CLIENT, preview(), None, QUESTION, timeouts(), now()).map(drop)
+                c.previewed(CLIENT, shown(preview(), None), QUESTION, timeouts(), now()).map(drop)
             }),
         ),
         (
@@ -113,7 +119,7 @@ fn only_the_machine_that_was_asked_may_answer() {
     }
     let preview = CallPreview { base_checksum: None, diff: String::new() };
     let mut previewing = in_every_state().remove(0);
-    let outcome = previewing.previewed(STRANGER, preview, None, QUESTION, timeouts(), now());
+    let outcome = previewing.previewed(STRANGER, shown(preview, None), QUESTION, timeouts(), now());
     assert_eq!((outcome, previewing.status), (Err(Refusal::NotYours), CallStatus::Previewing));
 }
 
@@ -137,7 +143,7 @@ fn each_timeout_has_its_own_length() {
     for (risk, time) in [(Verdict::Medium, 300), (Verdict::High, 600)] {
         let mut call = asked(risk);
         let approval = call.approval.clone().unwrap();
-        assert_eq!((approval.expires_at, call.approval_id), (later(time), Some(QUESTION)));
+        assert_eq!((approval.expires_at, call.approval_id), (Some(later(time)), Some(QUESTION)));
         assert_eq!(call.deadline, Some(later(time - 60)), "a warning a minute before");
         assert_eq!(call.time_passed(later(time - 61)), []);
         assert_eq!(names(&call.time_passed(later(time - 60))), ["TOOL_APPROVAL_WARNING"]);
@@ -166,7 +172,7 @@ fn each_timeout_has_its_own_length() {
     }
     // A short timeout warns halfway.
     let mut call = call();
-    call.ask(QUESTION, GateTimeouts { medium: TimeDelta::seconds(10), ..distinct() }, now());
+    call.ask(QUESTION, GateTimeouts { medium: Some(TimeDelta::seconds(10)), ..distinct() }, now());
     assert_eq!(call.deadline, Some(later(5)));
 
     let mut call = self::call();

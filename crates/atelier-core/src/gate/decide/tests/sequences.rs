@@ -19,21 +19,28 @@ fn inputs() -> Vec<GateInput> {
         GateInput::Cancel { by: decider() },
         GateInput::Cover,
         GateInput::Assign,
-        GateInput::Preview { client: HERE, preview, rating: Some(rating) },
+        GateInput::Preview { client: HERE, shown: shown(preview, Some(rating)) },
         GateInput::PreviewFailed { client: HERE, failure },
         GateInput::Claim { client: HERE, attempt: 1 },
         reported(ToolOutcome::succeeded(Map::new())),
         reported(ToolOutcome::failed(FailureCode::Stale, "It changed.")),
         reported(refused(Verdict::High, false)),
         GateInput::TimePassed,
+        GateInput::KeepWaiting {
+            approval: FIRST.approval,
+            by: decider(),
+            wait: ApprovalWait::Seconds(900),
+        },
     ]
 }
 
 #[test]
 fn inputs_that_need_no_project_ignore_it() {
     let needy: Vec<bool> = inputs().iter().map(GateInput::needs_project).collect();
-    let expected = [true, false, false, true, true, false, false, false, false, false, true, false];
-    assert_eq!(needy, expected);
+    let needed: Vec<usize> =
+        needy.iter().enumerate().filter_map(|(n, needy)| needy.then_some(n)).collect();
+    // Approve, cover, assign, preview, and a higher rating.
+    assert_eq!((needed, needy.len()), (vec![0, 3, 4, 5, 10], 13));
     let full = restricted(
         permitting(context(&[machine(THERE, false)]), for_agent()),
         json!({"deny": ["git"], "no_network": true}),
@@ -57,7 +64,7 @@ proptest! {
     #[test]
     fn nothing_runs_that_was_not_allowed(
         which in 0..4usize,
-        moves in prop::collection::vec((0..12usize, 0..4usize, 0..400i64), 1..12),
+        moves in prop::collection::vec((0..13usize, 0..4usize, 0..400i64), 1..12),
     ) {
         let new = [read(), write(), command("git commit -m x"), command("ls")][which].clone();
         let contexts = [
