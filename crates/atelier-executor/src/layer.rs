@@ -6,9 +6,11 @@
 //!
 //! - `scan` finds out what a layer has changed, `bases` what the files were like before.
 //! - `shell` runs scripts and keeps their output, for `jobs` to read.
+//! - `command` runs an approved command in a layer of its own.
 //! - `landing` turns changes into a set for the door, `difference` shows them.
 
 mod bases;
+mod command;
 mod difference;
 #[cfg(target_os = "linux")]
 mod guard;
@@ -18,6 +20,7 @@ mod guard;
 mod jobs;
 mod landing;
 mod landing_links;
+mod renames;
 mod scan;
 mod shell;
 
@@ -28,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
+pub(crate) use command::Landed;
 pub(crate) use difference::difference;
 pub(crate) use guard::{Hides, Protected};
 pub(crate) use jobs::JobState;
@@ -38,7 +42,7 @@ pub(crate) use shell::{Shell, ShellRun};
 use crate::cancel::Cancel;
 use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder};
 use crate::error::{Error, Result};
-use crate::process::{LayerPlaces, collect, is_locked, wait_for_holder};
+use crate::process::{LayerPlaces, collect, is_locked, sweep, wait_for_holder};
 use crate::process::{Runner, RunnerOptions};
 use crate::workspace::{Options, Workspace};
 use sha2::{Digest, Sha256};
@@ -79,6 +83,8 @@ impl Default for LayerOptions {
 #[derive(Debug)]
 pub struct Layers {
     folder: PathBuf,
+    /// The fresh layers of commands that run.
+    commands: PathBuf,
     pub(crate) door: Door,
     pub(crate) options: LayerOptions,
     /// A pipe that closes when this process ends, for holders to watch.
@@ -99,6 +105,9 @@ impl Layers {
         }
         let folder = state.join("layers");
         private_folder(&folder)?;
+        let commands = state.join("commands");
+        private_folder(&commands)?;
+        sweep(&commands);
         let keeping = Keeping { bytes: options.undo_bytes, days: options.undo_days };
         let door = Door::open(state.join("changes"), keeping)?;
         let owner = match options.detached {
@@ -110,7 +119,7 @@ impl Layers {
             }
         };
         door.recover(workspace)?;
-        let layers = Self { folder, door, options, owner, children: Mutex::default() };
+        let layers = Self { folder, commands, door, options, owner, children: Mutex::default() };
         layers.finish_landings(workspace)?;
         Ok(layers)
     }

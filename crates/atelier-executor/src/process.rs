@@ -46,7 +46,7 @@ pub(crate) use script::{
     Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
     stop_script, wait_for_holder, wait_for_script,
 };
-pub(crate) use temporary::open_up;
+pub(crate) use temporary::{Temporary, open_up, sweep};
 pub use toolchain::Toolchains;
 
 /// What a command may do to the workspace.
@@ -57,6 +57,13 @@ pub enum Access {
     ReadOnly,
     /// The command may write to the workspace and run programs in it.
     Workspace,
+}
+
+/// Where the changes of a command go that runs in a layer of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandLayer {
+    pub(crate) upper: PathBuf,
+    pub(crate) work: PathBuf,
 }
 
 /// One command, as it was approved.

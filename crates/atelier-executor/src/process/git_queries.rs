@@ -96,7 +96,7 @@ impl Runner {
     ) -> Result<GitAnswer> {
         let spec = question(about, args);
         let environment = self.git_environment(&spec, &[]);
-        whole(self.start(workspace, &spec, environment, cancel)?)
+        whole(self.start(workspace, &spec, None, environment, cancel)?)
     }
 }
 

@@ -15,12 +15,14 @@
 
 mod layered;
 mod listening;
+mod overlay;
 
 pub(super) use layered::{
     ENDED_BY_TIME, ENDED_EXPOSED, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE,
     KeeperPlan, hold, keep,
 };
 pub(super) use listening::listen_in;
+pub(super) use overlay::Overlay;
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -66,6 +68,8 @@ pub(super) struct Plan {
     pub(super) keep_capabilities: u64,
     /// Whether the program runs in a layer. Then its directory is not the one of the workspace.
     pub(super) layered: bool,
+    /// The layer that only this program has, if it has one.
+    pub(super) overlay: Option<Overlay>,
     /// Landlock rules for paths that only exist inside the sandbox: the path and what is allowed.
     pub(super) inside: Vec<(CString, u64)>,
 }
@@ -230,6 +234,7 @@ fn supervise(
 ) -> std::convert::Infallible {
     let report = plan.report.as_raw_fd();
     let mounts = Mounts {
+        overlay: plan.overlay.as_ref(),
         writable: &plan.writable,
         pinned: &plan.pinned,
         tmp: Some(&plan.tmp),
@@ -262,6 +267,7 @@ fn supervise(
 /// The mounts for one program.
 #[derive(Default)]
 struct Mounts<'a> {
+    overlay: Option<&'a Overlay>,
     writable: &'a [CString],
     pinned: &'a [CString],
     tmp: Option<&'a CStr>,
@@ -301,8 +307,12 @@ fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
 /// times, but mounts do.
 fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     const READ_ONLY: u64 = 1;
-    let Mounts { writable, pinned, tmp, hidden, read_only } = *mounts;
+    let Mounts { overlay, writable, pinned, tmp, hidden, read_only } = *mounts;
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
+    if let Some(overlay) = overlay {
+        overlay.open_again()?;
+        overlay.mount()?;
+    }
     for dir in writable {
         mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
     }

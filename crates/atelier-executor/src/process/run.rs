@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,10 +14,12 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
 use super::isolation::{MAX_PROCESSES, sandbox_support};
-use super::launch::{self, GRACE_MS, KILL_REMAINING_MS, Plan, Resource, STAGES, START_STAGE};
+use super::launch::{
+    self, GRACE_MS, KILL_REMAINING_MS, Overlay, Plan, Resource, STAGES, START_STAGE,
+};
 use super::output::{Kept, texts};
 use super::runner::Runner;
-use super::{Access, CommandSpec, Ending, Outcome, filter, landlock_rules};
+use super::{Access, CommandLayer, CommandSpec, Ending, Outcome, filter, landlock_rules};
 use crate::beneath;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -39,6 +41,7 @@ impl Runner {
         &self,
         workspace: &Workspace,
         spec: &CommandSpec,
+        layer: Option<&CommandLayer>,
         mut environment: Vec<(String, String)>,
         cancel: &Cancel,
     ) -> Result<Outcome> {
@@ -48,7 +51,7 @@ impl Runner {
         self.lend(spec, tmp.path())?;
         environment.push(("TMPDIR".to_owned(), tmp.path().display().to_string()));
         let pipes = Pipes::new().map_err(setup)?;
-        let plan = self.plan(workspace, spec, &environment, tmp.path(), &pipes)?;
+        let plan = self.plan(workspace, spec, layer, &environment, tmp.path(), &pipes)?;
         let supervisor =
             launch::launch(&plan).map_err(|source| Error::Sandbox { stage: "fork", source })?;
         // The children have their own copies. Ours would keep the pipes open for ever.
@@ -81,6 +84,7 @@ impl Runner {
         &self,
         workspace: &Workspace,
         spec: &CommandSpec,
+        layer: Option<&CommandLayer>,
         environment: &[(String, String)],
         tmp: &Path,
         pipes: &Pipes,
@@ -117,14 +121,23 @@ impl Runner {
                 network: spec.network,
                 attributes,
                 set_id,
-                xattrs: true,
+                // Those of a layer would change how it is read.
+                xattrs: layer.is_none(),
             })
             .map_err(|error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) })?
         } else {
             Vec::new()
         };
-        let folders =
-            landlock_rules::Folders { workspace: workspace.handle(), home: &self.home, tmp };
+        let (overlay, inside) = match layer {
+            None => (None, Vec::new()),
+            Some(CommandLayer { upper, work }) => {
+                let rights = landlock_rules::in_layer(isolation.landlock);
+                (Some(overlay(workspace, upper, work)?), vec![(c_path(workspace.root())?, rights)])
+            }
+        };
+        // What lies below a layer is closed to the command.
+        let open = overlay.is_none().then(|| workspace.handle());
+        let folders = landlock_rules::Folders { workspace: open, home: &self.home, tmp };
         let ruleset = match isolation.landlock {
             0 => None,
             _ => landlock_rules::ruleset(&self.system, &folders, spec.access)
@@ -166,10 +179,32 @@ impl Runner {
             filters,
             limits: limits(),
             keep_capabilities: ROOT_KEEPS,
-            layered: false,
-            inside: Vec::new(),
+            layered: overlay.is_some(),
+            overlay,
+            inside,
         })
     }
+}
+
+/// A layer over the workspace that has its changes in these folders.
+pub(super) fn overlay(workspace: &Workspace, upper: &Path, work: &Path) -> Result<Overlay> {
+    let lower = workspace.handle().try_clone_to_owned().map_err(setup)?;
+    let lower = (high(&lower)?, c_path(workspace.root())?);
+    let folders = [lower, folder(upper)?, folder(work)?];
+    let at = |index: usize| format!("/proc/self/fd/{}", folders[index].0.as_raw_fd());
+    let options = format!("lowerdir={},upperdir={},workdir={},userxattr", at(0), at(1), at(2));
+    Ok(Overlay { folders, options: text(&options)?, root: c_path(workspace.root())? })
+}
+
+/// A handle of a folder, and its path.
+pub(super) fn folder(path: &Path) -> Result<(OwnedFd, CString)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| Error::Io {
+        action: "open",
+        path: path.display().to_string(),
+        source: errno.into(),
+    })?;
+    Ok((high(&fd)?, c_path(path)?))
 }
 
 /// What is mounted over each hidden path: an empty folder over a folder, an empty file over a file.
@@ -472,6 +507,7 @@ mod tests {
             limits: Vec::new(),
             keep_capabilities: ROOT_KEEPS,
             layered: false,
+            overlay: None,
             inside: Vec::new(),
         }
     }

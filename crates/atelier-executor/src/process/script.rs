@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open};
 
 use super::isolation::sandbox_support;
 use super::launch::{self, HolderPlan, KeeperPlan, Plan, STAGES, START_STAGE};
-use super::run::{ROOT_KEEPS, c_path, covers, ending, high, limits, setup, text};
+use super::run::{ROOT_KEEPS, c_path, covers, ending, folder, high, limits, overlay, setup, text};
 use super::runner::Runner;
 use super::way_out::WayOut;
 use super::{Ending, filter, landlock_rules};
@@ -153,21 +153,6 @@ impl Runner {
         // Every script makes its own, which the kernel only allows outside of another one.
         spaces.flags &= !libc::CLONE_NEWPID;
         spaces.pid_max = None;
-        let folder = |path: &Path| -> Result<(OwnedFd, CString)> {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = rustix::fs::open(path, flags, Mode::empty())
-                .map_err(|errno| io_error("open", path)(errno.into()))?;
-            Ok((high(&fd)?, c_path(path)?))
-        };
-        let lower = workspace.handle().try_clone_to_owned().map_err(setup)?;
-        let folders = [
-            (high(&lower)?, c_path(workspace.root())?),
-            folder(&places.upper)?,
-            folder(&places.work)?,
-            folder(&places.tmp)?,
-        ];
-        let at = |index: usize| format!("/proc/self/fd/{}", folders[index].0.as_raw_fd());
-        let options = format!("lowerdir={},upperdir={},workdir={},userxattr", at(0), at(1), at(2));
         let fifo = |flags| {
             rustix::fs::open(&places.fifo, flags | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|errno| io_error("open", &places.fifo)(errno.into()))
@@ -177,9 +162,8 @@ impl Runner {
         let (ready, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(setup)?;
         let plan = HolderPlan {
             spaces,
-            folders,
-            options: text(&options)?,
-            root: c_path(workspace.root())?,
+            overlay: overlay(workspace, &places.upper, &places.work)?,
+            tmp: folder(&places.tmp)?,
             users: high(&users)?,
             alive: high(&alive)?,
             ready: high(&tell)?,
@@ -349,6 +333,7 @@ impl Runner {
             limits,
             keep_capabilities: ROOT_KEEPS,
             layered: true,
+            overlay: None,
             inside: vec![(root, work), (tmp, work)],
         })
     }

@@ -10,6 +10,7 @@
 //! what two mounts of the same files show. The keeper writes the output of a script into files and
 //! ends it in time. It goes on if atelier ends, unless it was given an owner to watch.
 
+use super::overlay::open_again;
 use super::*;
 
 /// What a keeper adds to a report, beside stages and the status.
@@ -27,15 +28,9 @@ const LOOK_MS: i64 = 500;
 /// Everything that is needed to make the namespaces of a layer.
 pub(in crate::process) struct HolderPlan {
     pub(in crate::process) spaces: Spaces,
-    /// The workspace, the layer's upper and work folders and its private `/tmp`: a handle of each,
-    /// and the path that it must still have. The kernel mounts only what was opened in the same
-    /// mount namespace, so the holder opens them again.
-    pub(in crate::process) folders: [(OwnedFd, CString); 4],
-    /// The options of the overlay mount, which name the folders by the numbers of their handles,
-    /// because the private `/tmp` may cover their paths.
-    pub(in crate::process) options: CString,
-    /// Where the workspace lies.
-    pub(in crate::process) root: CString,
+    pub(in crate::process) overlay: Overlay,
+    /// The layer's private `/tmp`, with its path.
+    pub(in crate::process) tmp: (OwnedFd, CString),
     /// The read end of the FIFO.
     pub(in crate::process) users: OwnedFd,
     /// The file whose lock says that the holder lives.
@@ -82,42 +77,14 @@ fn mount_layer(plan: &HolderPlan) -> Stage<()> {
         write_file(c"/proc/self/gid_map", gid_map.as_bytes(), USER)?;
     }
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
-    for (handle, path) in &plan.folders {
-        open_again(handle.as_raw_fd(), path)?;
-    }
+    // All of them first, because the private `/tmp` may cover their paths.
+    plan.overlay.open_again()?;
+    let (tmp, path) = &plan.tmp;
+    open_again(tmp.as_raw_fd(), path)?;
     let mut name = [0u8; 32];
-    let tmp = handle_path(plan.folders[3].0.as_raw_fd(), &mut name);
-    mount(Some(tmp), c"/tmp", libc::MS_BIND, LAYER)?;
-    // SAFETY: the strings are NUL-terminated and outlive the call.
-    let done = unsafe {
-        libc::mount(
-            c"overlay".as_ptr(),
-            plan.root.as_ptr(),
-            c"overlay".as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV,
-            plan.options.as_ptr().cast(),
-        )
-    };
-    check(LAYER, c_long::from(done))?;
+    mount(Some(handle_path(tmp.as_raw_fd(), &mut name)), c"/tmp", libc::MS_BIND, LAYER)?;
+    plan.overlay.mount()?;
     loopback()
-}
-
-/// Gives a handle to the same folder in this mount namespace. Fails if the path means another one.
-fn open_again(handle: RawFd, path: &CStr) -> Stage<()> {
-    // SAFETY: the path is NUL-terminated, and the stat buffers are on this stack.
-    unsafe {
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let fd = libc::open(path.as_ptr(), flags);
-        check(LAYER, c_long::from(fd))?;
-        let (mut here, mut wanted): (libc::stat, libc::stat) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        check(LAYER, c_long::from(libc::fstat(fd, &raw mut here)))?;
-        check(LAYER, c_long::from(libc::fstat(handle, &raw mut wanted)))?;
-        if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
-            return Err((LAYER, libc::ESTALE));
-        }
-        check(LAYER, c_long::from(libc::dup2(fd, handle))).map(drop)
-    }
 }
 
 /// `/proc/self/fd/N` in memory of the caller, because a child must not allocate.
