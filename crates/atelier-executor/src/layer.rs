@@ -4,11 +4,13 @@
 //! through it (an overlay mount): what a script changes lands in the layer's upper folder, and the
 //! workspace stays as it is. [`crate::door`] is the only way from a layer into the workspace.
 //!
+//! - `age` drops layers that nobody uses any more.
 //! - `scan` finds out what a layer has changed, `bases` what the files were like before.
 //! - `shell` runs scripts and keeps their output, for `jobs` to read.
 //! - `command` runs an approved command in a layer of its own.
 //! - `landing` turns changes into a set for the door, `difference` shows them.
 
+mod age;
 mod bases;
 mod command;
 mod difference;
@@ -31,6 +33,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
+pub use age::AgingLayer;
 pub(crate) use command::Landed;
 pub(crate) use difference::difference;
 pub(crate) use guard::{Hides, Protected};
@@ -40,7 +43,7 @@ pub(crate) use scan::{Change, Scan};
 pub(crate) use shell::{Shell, ShellRun};
 
 use crate::cancel::Cancel;
-use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder};
+use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder, replace_file};
 use crate::error::{Error, Result};
 use crate::process::{LayerPlaces, collect, is_locked, sweep, wait_for_holder};
 use crate::process::{Runner, RunnerOptions};
@@ -56,6 +59,8 @@ pub struct LayerOptions {
     pub max_bytes: u64,
     /// The most files that a layer may hold.
     pub max_files: u64,
+    /// For how many days a layer is kept that nobody uses.
+    pub keep_days: u32,
     /// How much of a script's output an answer has, in bytes. The rest is read with `job_output`.
     pub output_limit: usize,
     /// How much of each output of a script is kept, in bytes.
@@ -71,6 +76,7 @@ impl Default for LayerOptions {
             detached: false,
             max_bytes: 10 << 30,
             max_files: 1_000_000,
+            keep_days: 30,
             output_limit: 20_000,
             kept_output: 64 << 20,
             undo_bytes: 2 << 30,
@@ -146,6 +152,10 @@ impl Layers {
         let folder = self.folder.join(folder_name(key));
         for part in ["upper", "work", "tmp", "jobs"] {
             private_folder(&folder.join(part))?;
+        }
+        let name = folder.join("key");
+        if !name.exists() {
+            replace_file(&name, key.as_bytes(), false)?;
         }
         Ok(Layer { layers: self, folder })
     }

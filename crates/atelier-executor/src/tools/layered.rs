@@ -297,6 +297,7 @@ pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
         "ignored": scan.ignored,
         "limited": shown.len() > MOST_LISTED,
         "bytes": scan.bytes,
+        "kept_until": layer.kept_until().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
     });
     if scan.git {
         body["note"] = json!(COMMITS_STAY);
