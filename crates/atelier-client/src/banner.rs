@@ -39,6 +39,9 @@ pub(crate) fn banner(
     for note in notes {
         row("Rules", note);
     }
+    for note in local.review_layers() {
+        row("Layers", &note);
+    }
     text
 }
 

@@ -68,6 +68,8 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(3);
 const REFUSED_TOKEN: Duration = Duration::from_secs(30);
 /// How many previews are computed at the same time.
 const PREVIEWS: usize = 2;
+/// How often layers are looked for that nobody uses any more.
+const REVIEW: Duration = Duration::from_secs(24 * 3600);
 
 /// Serves a folder until `stop`, or until the server refuses this machine.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
@@ -188,10 +190,26 @@ impl Connection {
         tokio::select! {
             outcome = self.follow() => outcome,
             never = self.keep_lease() => match never {},
+            never = self.review_layers() => match never {},
             never = self.watch_server() => match never {},
             never = token::keep_fresh(&runner.machine.project.api, token_expires_at, &runner.screen) => {
                 match never {}
             }
+        }
+    }
+
+    /// Says which layers nobody uses any more, as the start does.
+    async fn review_layers(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(REVIEW).await;
+            let runner = self.runner.clone();
+            let review = runner.tasks.clone().spawn_blocking(move || {
+                for words in runner.local.review_layers() {
+                    runner.screen.line(&words);
+                }
+            });
+            // Nothing depends on it.
+            review.await.ok();
         }
     }
 

@@ -15,8 +15,8 @@ use atelier_core::{
     },
 };
 use atelier_executor::{
-    Approval, Cancel, Functions, GitIdentity, LayerOptions, Layers, Options, Origin, Runner,
-    RunnerOptions, Toolchains, Tools, Workspace,
+    AgingLayer, Approval, Cancel, Functions, GitIdentity, LayerOptions, Layers, Options, Origin,
+    Runner, RunnerOptions, Toolchains, Tools, Workspace,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -42,7 +42,8 @@ impl LocalWorkspace {
     pub fn open(root: &Path) -> Result<Self> {
         let policy = Cow::Borrowed(Policy::builtin());
         // Jobs of the person at the keyboard outlive the command that starts them.
-        Self::with(root, policy, GitIdentity::default(), Vec::new(), true)
+        let layers = LayerOptions { detached: true, ..ClientRules::load()?.layer_options() };
+        Self::with(root, policy, GitIdentity::default(), Vec::new(), layers)
     }
 
     /// Opens a workspace for agents. The server's own rules apply as far as the owner of this
@@ -62,7 +63,7 @@ impl LocalWorkspace {
         let unaccepted = unaccepted.map(str::to_owned).collect();
         Ok(Self {
             unaccepted,
-            ..Self::with(root, policy, rules.git_identity(), environment, false)?
+            ..Self::with(root, policy, rules.git_identity(), environment, rules.layer_options())?
         })
     }
 
@@ -71,7 +72,7 @@ impl LocalWorkspace {
         policy: Cow<'static, Policy>,
         git: GitIdentity,
         environment: Vec<(String, String)>,
-        detached: bool,
+        options: LayerOptions,
     ) -> Result<Self> {
         let unusable = |source| Error::Workspace { path: root.to_owned(), source };
         let workspace = Workspace::open(root, Options::default()).map_err(unusable)?;
@@ -79,14 +80,13 @@ impl LocalWorkspace {
         let display_path = display_path.to_string_lossy().into_owned();
         let roots = Roots::announced(display_path.clone()).also(workspace.root().to_string_lossy());
         let home = dirs::home_dir().unwrap_or_default();
-        let options = RunnerOptions {
+        let commands = RunnerOptions {
             state_dir: commands_state(workspace.root())?,
             toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
             git,
             environment,
         };
-        let runner = Runner::new(&workspace, options).map_err(unusable)?;
-        let options = LayerOptions { detached, ..LayerOptions::default() };
+        let runner = Runner::new(&workspace, commands).map_err(unusable)?;
         let layers = Layers::open(&layers_state(workspace.root())?, &workspace, options)
             .map_err(unusable)?;
         let unaccepted = Vec::new();
@@ -109,6 +109,14 @@ impl LocalWorkspace {
             functions: Functions::builtin(),
             layers: Some(&self.layers),
             origin,
+        }
+    }
+
+    /// What to say of layers that nobody uses. Those of which that was said in time are dropped.
+    pub(crate) fn review_layers(&self) -> Vec<String> {
+        match self.layers.review() {
+            Ok(aging) => aging.iter().map(in_words).collect(),
+            Err(error) => vec![format!("old layers cannot be looked at: {error}")],
         }
     }
 
@@ -174,6 +182,23 @@ impl LocalWorkspace {
             Ok(cancel) => self.tools_for(origin).execute(&call, &Approval::full(), &cancel),
             Err(error) => ToolOutcome::failed(FailureCode::IoError, error.to_string()),
         }
+    }
+}
+
+fn in_words(layer: &AgingLayer) -> String {
+    let whose = match layer.key.as_deref() {
+        None => "a conversation".to_owned(),
+        Some("local") => "`atelier tool`".to_owned(),
+        Some(key) => format!("conversation {key}"),
+    };
+    let used = layer.last_used.format("%Y-%m-%d");
+    match layer.until {
+        None => format!("the layer of {whose} was dropped; it was last used on {used}"),
+        Some(until) => format!(
+            "the layer of {whose} has changes that did not land and was last used on {used}; it is \
+             dropped on {} unless you use it: `atelier changes` shows it",
+            until.format("%Y-%m-%d")
+        ),
     }
 }
 

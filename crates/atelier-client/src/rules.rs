@@ -17,11 +17,14 @@
 //! name = "Ann"
 //! email = "ann@example.org"
 //! credentials = "~/.git-credentials" # for approved git commands with network access; default: none
+//!
+//! [layers]
+//! keep_days = 30                     # how long a layer is kept that nobody uses
 //! ```
 
 use crate::error::{Error, Result};
 use atelier_core::policy::Restrictions;
-use atelier_executor::GitIdentity;
+use atelier_executor::{GitIdentity, LayerOptions};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -40,6 +43,31 @@ pub struct ClientRules {
     /// Environment variables for commands that may use the network.
     pub environment: BTreeMap<String, String>,
     git: Git,
+    layers: LayerRules,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LayerRules {
+    /// For how many days a layer is kept that nobody uses. `atelier connect` says so at least seven
+    /// days before it drops one. The default is 30.
+    keep_days: u32,
+    /// How many bytes a layer may hold. The default is 10 GiB.
+    max_bytes: u64,
+    /// How many files a layer may change. The default is a million.
+    max_files: u64,
+    /// For how many days the way back of changes is kept. The default is 30.
+    undo_days: u32,
+    /// How many bytes are kept for the way back of changes. The default is 2 GiB.
+    undo_bytes: u64,
+}
+
+impl Default for LayerRules {
+    fn default() -> Self {
+        let LayerOptions { keep_days, max_bytes, max_files, undo_days, undo_bytes, .. } =
+            LayerOptions::default();
+        Self { keep_days, max_bytes, max_files, undo_days, undo_bytes }
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -61,6 +89,7 @@ impl Default for ClientRules {
             policy: Restrictions::default(),
             environment: BTreeMap::new(),
             git: Git::default(),
+            layers: LayerRules::default(),
         }
     }
 }
@@ -85,6 +114,10 @@ impl ClientRules {
         if !(1..=64).contains(&self.parallel) {
             return Err(format!("parallel is {}: it must be between 1 and 64", self.parallel));
         }
+        let LayerRules { keep_days, max_bytes, max_files, .. } = self.layers;
+        if keep_days == 0 || max_bytes == 0 || max_files == 0 {
+            return Err("layers: keep_days, max_bytes and max_files must be at least 1".to_owned());
+        }
         let ours = |name: &&String| {
             ["PATH", "HOME", "TMPDIR", ""].contains(&name.as_str())
                 || ["LD_", "GIT_"].iter().any(|start| name.starts_with(start))
@@ -100,6 +133,19 @@ impl ClientRules {
                 Err(format!("git.credentials: {}: {error}", file.display()))
             }
             _ => Ok(self),
+        }
+    }
+
+    /// How much of layers is kept, and for how long.
+    pub(crate) fn layer_options(&self) -> LayerOptions {
+        let LayerRules { keep_days, max_bytes, max_files, undo_days, undo_bytes } = self.layers;
+        LayerOptions {
+            keep_days,
+            max_bytes,
+            max_files,
+            undo_days,
+            undo_bytes,
+            ..LayerOptions::default()
         }
     }
 
@@ -194,6 +240,7 @@ mod tests {
         assert_eq!(checked("[environment]\nHTTPS_PROXY = \"x\""), Ok(()));
         for (text, about) in [
             ("parallel = 0", "parallel"),
+            ("[layers]\nkeep_days = 0", "keep_days"),
             ("[environment]\nLD_PRELOAD = \"x\"", "LD_PRELOAD"),
             ("[environment]\nPATH = \"x\"", "PATH"),
             ("[git]\ncredentials = \"/nowhere/at/all\"", "/nowhere/at/all"),

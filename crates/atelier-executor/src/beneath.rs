@@ -86,6 +86,20 @@ pub(crate) fn is_link(dir: BorrowedFd<'_>, name: &OsStr) -> bool {
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink())
 }
 
+/// Changes the permissions of the folder that a handle is of.
+#[cfg(target_os = "linux")]
+pub(crate) fn change_mode(folder: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    // The kernel refuses `fchmod` for such a handle. This path leads to the folder of the handle,
+    // whatever has its name now.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn change_mode(folder: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    rustix::fs::fchmod(folder, mode)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

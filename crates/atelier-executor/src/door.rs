@@ -30,7 +30,7 @@ use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use apply::{ChangeSet, PathChange, STAGING, Source};
-pub(crate) use entry::{Entry, hex, is_in_git, mode_of, parent_of, stat_at, stat_of};
+pub(crate) use entry::{Entry, hex, is_in_git, mode_of, modified, parent_of, stat_at, stat_of};
 pub(crate) use records::{Record, UndoOf};
 
 use crate::error::{Error, Result};

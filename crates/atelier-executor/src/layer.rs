@@ -4,11 +4,15 @@
 //! through it (an overlay mount): what a script changes lands in the layer's upper folder, and the
 //! workspace stays as it is. [`crate::door`] is the only way from a layer into the workspace.
 //!
+//! - `age` drops layers that nobody uses any more.
 //! - `scan` finds out what a layer has changed, `bases` what the files were like before.
 //! - `shell` runs scripts and keeps their output, for `jobs` to read.
+//! - `command` runs an approved command in a layer of its own.
 //! - `landing` turns changes into a set for the door, `difference` shows them.
 
+mod age;
 mod bases;
+mod command;
 mod difference;
 #[cfg(target_os = "linux")]
 mod guard;
@@ -18,6 +22,7 @@ mod guard;
 mod jobs;
 mod landing;
 mod landing_links;
+mod renames;
 mod scan;
 mod shell;
 
@@ -28,6 +33,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
+pub use age::AgingLayer;
+pub(crate) use command::Landed;
 pub(crate) use difference::difference;
 pub(crate) use guard::{Hides, Protected};
 pub(crate) use jobs::JobState;
@@ -36,9 +43,9 @@ pub(crate) use scan::{Change, Scan};
 pub(crate) use shell::{Shell, ShellRun};
 
 use crate::cancel::Cancel;
-use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder};
+use crate::door::{Door, Keeping, hex, io_error, lock_folder, private_folder, replace_file};
 use crate::error::{Error, Result};
-use crate::process::{LayerPlaces, collect, is_locked, wait_for_holder};
+use crate::process::{LayerPlaces, collect, is_locked, sweep, wait_for_holder};
 use crate::process::{Runner, RunnerOptions};
 use crate::workspace::{Options, Workspace};
 use sha2::{Digest, Sha256};
@@ -52,6 +59,8 @@ pub struct LayerOptions {
     pub max_bytes: u64,
     /// The most files that a layer may hold.
     pub max_files: u64,
+    /// For how many days a layer is kept that nobody uses.
+    pub keep_days: u32,
     /// How much of a script's output an answer has, in bytes. The rest is read with `job_output`.
     pub output_limit: usize,
     /// How much of each output of a script is kept, in bytes.
@@ -67,6 +76,7 @@ impl Default for LayerOptions {
             detached: false,
             max_bytes: 10 << 30,
             max_files: 1_000_000,
+            keep_days: 30,
             output_limit: 20_000,
             kept_output: 64 << 20,
             undo_bytes: 2 << 30,
@@ -79,6 +89,8 @@ impl Default for LayerOptions {
 #[derive(Debug)]
 pub struct Layers {
     folder: PathBuf,
+    /// The fresh layers of commands that run.
+    commands: PathBuf,
     pub(crate) door: Door,
     pub(crate) options: LayerOptions,
     /// A pipe that closes when this process ends, for holders to watch.
@@ -99,6 +111,9 @@ impl Layers {
         }
         let folder = state.join("layers");
         private_folder(&folder)?;
+        let commands = state.join("commands");
+        private_folder(&commands)?;
+        sweep(&commands);
         let keeping = Keeping { bytes: options.undo_bytes, days: options.undo_days };
         let door = Door::open(state.join("changes"), keeping)?;
         let owner = match options.detached {
@@ -110,7 +125,7 @@ impl Layers {
             }
         };
         door.recover(workspace)?;
-        let layers = Self { folder, door, options, owner, children: Mutex::default() };
+        let layers = Self { folder, commands, door, options, owner, children: Mutex::default() };
         layers.finish_landings(workspace)?;
         Ok(layers)
     }
@@ -137,6 +152,10 @@ impl Layers {
         let folder = self.folder.join(folder_name(key));
         for part in ["upper", "work", "tmp", "jobs"] {
             private_folder(&folder.join(part))?;
+        }
+        let name = folder.join("key");
+        if !name.exists() {
+            replace_file(&name, key.as_bytes(), false)?;
         }
         Ok(Layer { layers: self, folder })
     }

@@ -34,7 +34,7 @@ pub use error::{Error, Result};
 pub use glob::Glob;
 pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::{IGNORE_FILE, IgnoreRules};
-pub use layer::{LayerOptions, Layers, detect_layers};
+pub use layer::{AgingLayer, LayerOptions, Layers, detect_layers};
 pub use process::{
     Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains,
     detect_isolation, run_for_person,

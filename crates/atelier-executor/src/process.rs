@@ -18,13 +18,8 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod run;
 mod runner;
-#[cfg(target_os = "linux")]
-mod running;
 #[cfg_attr(not(target_os = "linux"), path = "process/no_scripts.rs")]
 mod script;
-#[cfg(target_os = "linux")]
-mod script_end;
-mod script_values;
 mod temporary;
 mod toolchain;
 #[cfg(target_os = "linux")]
@@ -47,19 +42,14 @@ pub(crate) use known::{
 };
 pub(crate) use output::{Kept, texts};
 pub use runner::{Runner, RunnerOptions};
-#[cfg(not(target_os = "linux"))]
 pub(crate) use script::{
-    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
+    Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
+    stop_script, wait_for_holder, wait_for_script,
 };
-#[cfg(target_os = "linux")]
-pub(crate) use script_end::{
-    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
-};
-pub(crate) use script_values::{Interrupted, LayerPlaces, ScriptEnding, ScriptSpec};
-pub(crate) use temporary::open_up;
+pub(crate) use temporary::{Temporary, open_up, sweep};
 pub use toolchain::Toolchains;
 
-/// Whether a command may change the workspace.
+/// What a command may do to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -67,6 +57,13 @@ pub enum Access {
     ReadOnly,
     /// The command may write to the workspace and run programs in it.
     Workspace,
+}
+
+/// Where the changes of a command go that runs in a layer of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandLayer {
+    pub(crate) upper: PathBuf,
+    pub(crate) work: PathBuf,
 }
 
 /// One command, as it was approved.
@@ -88,7 +85,7 @@ pub struct CommandSpec {
     /// Paths below the root that the command must not change, although it may change the files
     /// around them.
     pub read_only: Vec<PathBuf>,
-    /// Paths below the root whose parent folders the command must not move.
+    /// Paths below the root of which it must move no folder above.
     pub in_place: Vec<PathBuf>,
 }
 

@@ -4,6 +4,7 @@
 //! verdict stands, and a call that turns out to need more than was approved is not run.
 
 mod answer;
+mod commands;
 mod functions;
 mod history;
 mod judge;

@@ -105,20 +105,22 @@ const CHILD: &str = "ATELIER_LAND_CHILD";
 #[test]
 fn the_process_that_is_killed() {
     let Ok(told) = std::env::var(CHILD) else { return };
-    let (tool, base) = told.split_once(' ').unwrap();
+    let mut words = told.splitn(3, ' ');
+    let (tool, base) = (words.next().unwrap(), words.next().unwrap());
+    let params = serde_json::from_str(words.next().unwrap()).unwrap();
     let folder = Folder::open(Path::new(base));
     fs::write(Path::new(base).join("ready"), "").unwrap();
-    folder.call(tool, json!({}));
+    folder.call(tool, params);
 }
 
 /// Runs the tool in a process of its own and kills it after a while.
-fn kill(base: &Path, tool: &str, after: Duration) {
+fn kill(base: &Path, tool: &str, params: &Value, after: Duration) {
     let ready = base.join("ready");
     fs::remove_file(&ready).ok();
     #[expect(clippy::disallowed_methods, reason = "the process that is killed is this test")]
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
-        .env(CHILD, format!("{tool} {}", base.display()))
+        .env(CHILD, format!("{tool} {} {params}", base.display()))
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
@@ -192,7 +194,7 @@ fn a_killed_landing_leaves_before_or_after() {
             ("undo", read(&root), first.clone())
         };
         drop(folder);
-        kill(base.path(), tool, longest.mul_f64(rng.random_range(0.0..3.0)));
+        kill(base.path(), tool, &json!({}), longest.mul_f64(rng.random_range(0.0..3.0)));
         // The next use of the folder puts things right.
         drop(Folder::open(base.path()));
         let now = read(&root);
@@ -220,6 +222,58 @@ fn changed(folder: &Folder) -> Vec<String> {
         .flat_map(|file| [&file["path"], &file["from"]])
         .filter_map(|path| path.as_str().map(str::to_owned))
         .collect()
+}
+
+/// LY-44: a killed process leaves the folder as before a command or as after it.
+#[test]
+fn a_killed_command_leaves_before_or_after() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("ws");
+    fs::create_dir_all(root.join("dir")).unwrap();
+    let script = "
+import os, sys
+round = sys.argv[1]
+for n in range(30):
+    open(f'dir/file{n}', 'w').write(round)
+os.makedirs(f'new{round}/deep')
+open(f'new{round}/deep/x', 'w').write(round)
+if round != '0': os.remove(f'old{round}')
+";
+    fs::write(root.join("t.py"), script).unwrap();
+    let rounds = number("ATELIER_LAND_KILLS", 20);
+    for round in 0..=rounds {
+        fs::write(root.join(format!("old{round}")), "old").unwrap();
+    }
+    let params = |round: u64| json!({ "command": "python3", "args": ["t.py", round.to_string()] });
+    let begun = std::time::Instant::now();
+    let ran = Folder::open(base.path()).call("execute_command", params(0));
+    assert_eq!(ran["success"], json!(true), "{ran:#}");
+    let longest = begun.elapsed();
+    let mut rng = StdRng::seed_from_u64(seed());
+    let mut seen = BTreeMap::new();
+    for round in 1..=rounds {
+        let before = read(&root);
+        let mut after = before.clone();
+        after.remove(&format!("old{round}"));
+        after.insert(format!("new{round}/deep/x"), round.to_string());
+        for n in 0..30 {
+            after.insert(format!("dir/file{n}"), round.to_string());
+        }
+        let late = longest.mul_f64(rng.random_range(0.2..2.0));
+        kill(base.path(), "execute_command", &params(round), late);
+        // The next use of the folder puts things right.
+        drop(Folder::open(base.path()));
+        let now = read(&root);
+        let what = match (now == before, now == after) {
+            (true, _) => "before",
+            (_, true) => "after",
+            _ => panic!("between: {:?}\nbefore: {:?}", brief(&now), brief(&before)),
+        };
+        *seen.entry(what).or_insert(0) += 1;
+        let left = fs::read_dir(base.path().join("state/commands")).unwrap().count();
+        assert_eq!(left, 0, "the layer of a killed command is gone");
+    }
+    println!("{seen:?}");
 }
 
 /// LY-28: a person and an agent change the same files at random. A landing or an undo never

@@ -102,6 +102,8 @@ struct Answer {
     diff: String,
     ignored: u64,
     discarded: u64,
+    /// When the layer is dropped if nobody uses it.
+    kept_until: String,
     /// By what a landing, or an undo, can be undone.
     tool_id: String,
 }
@@ -154,8 +156,12 @@ fn in_words(tool: &str, outcome: ToolOutcome) -> Result<String> {
         "changes" | "diff" if text.is_empty() && answer.ignored == 0 => {
             text.push_str("The layer has no changes.\n");
         }
-        "changes" if answer.ignored > 0 => {
-            writeln!(text, "{} more that git ignores.", answer.ignored)?;
+        "changes" => {
+            if answer.ignored > 0 {
+                writeln!(text, "{} more that git ignores.", answer.ignored)?;
+            }
+            let day = answer.kept_until.split('T').next().unwrap_or_default();
+            writeln!(text, "Kept until {}, or longer if the layer is used.", visible(day))?;
         }
         "land" => writeln!(text, "Landed. `atelier undo {id}` takes it back.")?,
         "undo" => writeln!(text, "Undone. `atelier undo {id}` takes that back.")?,

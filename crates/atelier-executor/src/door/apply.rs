@@ -13,10 +13,13 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::records::{Record, RecordedChange};
-use super::{Entry, Held, io_error, is_in_git, parent_of, replace_file, stat_at, stat_of};
+use super::{
+    Entry, Held, io_error, is_in_git, modified, parent_of, replace_file, stat_at, stat_of,
+};
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::walk::{Kind, Names};
+use crate::write::rename_if_absent;
 #[cfg(not(target_os = "linux"))]
 use crate::write::sync_directory;
 
@@ -29,6 +32,10 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ChangeSet {
     pub(crate) steps: Vec<PathChange>,
+    /// What a command has made that ran in a layer: it lands as if the command had run in the
+    /// folder. New files keep the times that the command gave them, and repositories that it made
+    /// land, too.
+    pub(crate) is_of_command: bool,
 }
 
 /// One path: what must be there, and what will be there.
@@ -38,6 +45,21 @@ pub(crate) struct PathChange {
     pub(crate) before: Entry,
     pub(crate) after: Entry,
     pub(crate) source: Source,
+    /// Whether git ignores the file. Such files are counted, not shown.
+    pub(crate) is_ignored: bool,
+    /// Whether its old content is kept.
+    pub(crate) is_kept: bool,
+}
+
+impl PathChange {
+    pub(crate) fn new(path: PathBuf, before: Entry, after: Entry, source: Source) -> Self {
+        Self { path, before, after, source, is_ignored: false, is_kept: true }
+    }
+
+    /// Whether a folder is made or removed, without regard to what is in it.
+    pub(crate) fn is_folder(&self) -> bool {
+        [&self.before, &self.after].iter().all(|it| matches!(it, Entry::Folder | Entry::Absent))
+    }
 }
 
 /// Where the new content of a file comes from.
@@ -73,7 +95,7 @@ impl Held<'_> {
     pub(crate) fn apply(&self, set: &ChangeSet, record: Record) -> Result<Record> {
         let steps = self.with_parents(set)?;
         for step in &steps {
-            self.check(step)?;
+            self.check(step, set.is_of_command)?;
         }
         let mut journal = Journal {
             record: record.id.clone(),
@@ -81,7 +103,7 @@ impl Held<'_> {
             ops: Vec::new(),
         };
         self.write_journal(&journal)?;
-        let made = self.stage(&steps, &journal.staging).and_then(|ops| {
+        let made = self.stage(&steps, &journal.staging, set.is_of_command).and_then(|ops| {
             journal.ops = ops;
             self.sync()?;
             self.write_journal(&journal)?;
@@ -94,10 +116,11 @@ impl Held<'_> {
         let recorded = made.and_then(|()| {
             let steps = steps
                 .iter()
-                .map(|PathChange { path, before, after, .. }| RecordedChange {
+                .map(|PathChange { path, before, after, is_ignored, .. }| RecordedChange {
                     path: path.clone(),
                     before: before.clone(),
                     after: after.clone(),
+                    is_ignored: *is_ignored,
                 })
                 .collect();
             let record = Record { steps, ..record };
@@ -142,25 +165,25 @@ impl Held<'_> {
             .filter(|dir| !dir.as_os_str().is_empty())
             .map(Path::to_owned)
             .collect();
-        for dir in above.into_iter().filter(|dir| !set.steps.iter().any(|step| step.path == *dir)) {
+        for dir in above {
+            if steps.contains_key(&dir) {
+                continue;
+            }
             let there = stat_at(self.workspace.handle(), &dir).map_err(io_error("read", &dir))?;
             if there.is_none() {
-                let step = PathChange {
-                    path: dir.clone(),
-                    before: Entry::Absent,
-                    after: Entry::Folder,
-                    source: Source::Image,
-                };
-                steps.insert(dir, step);
+                let (before, after) = (Entry::Absent, Entry::Folder);
+                steps.insert(dir.clone(), PathChange::new(dir, before, after, Source::Image));
             }
         }
         Ok(steps.into_values().collect())
     }
 
     /// Checks that a step may be made, and that the path is as expected.
-    fn check(&self, step: &PathChange) -> Result<()> {
+    fn check(&self, step: &PathChange, is_of_command: bool) -> Result<()> {
         let shown = || step.path.display().to_string();
-        if is_in_git(&step.path) {
+        // A command could change no repository that was there, so what it has made is new.
+        let is_new = is_of_command && step.before == Entry::Absent;
+        if is_in_git(&step.path) && !is_new {
             let why = "only git itself changes what is inside a repository";
             return Err(Error::Protected { path: shown(), why });
         }
@@ -198,13 +221,15 @@ impl Held<'_> {
     }
 
     /// Writes the new files into the staging folder, keeps the old ones, and lists what to do.
-    fn stage(&self, steps: &[PathChange], staging: &str) -> Result<Vec<Op>> {
+    fn stage(&self, steps: &[PathChange], staging: &str, keeps_times: bool) -> Result<Vec<Op>> {
         let fail = |errno: Errno| io_error("make", Path::new(staging))(errno.into());
         rustix::fs::mkdirat(self.workspace.handle(), staging, Mode::RWXU).map_err(fail)?;
         let folder = self.folder(Path::new(staging))?;
         let (mut deletes, mut removes, mut makes, mut puts) = (vec![], vec![], vec![], vec![]);
         for (number, step) in steps.iter().enumerate() {
-            self.keep_entry(&step.path, &step.before)?;
+            if step.is_kept {
+                self.keep_entry(&step.path, &step.before)?;
+            }
             let (path, name) = (step.path.clone(), number.to_string());
             let is_leaf = |entry: &Entry| matches!(entry, Entry::File { .. } | Entry::Link { .. });
             let mut before = step.before.clone();
@@ -219,7 +244,7 @@ impl Held<'_> {
             if step.after == Entry::Folder && step.before != Entry::Folder {
                 makes.push(Op::MakeFolder { path });
             } else if is_leaf(&step.after) && step.before != step.after {
-                let inode = self.stage_file(step, folder.as_fd(), &name)?;
+                let inode = self.stage_file(step, folder.as_fd(), &name, keeps_times)?;
                 puts.push(Op::Put { path, name, before, after: step.after.clone(), inode });
             }
         }
@@ -229,7 +254,13 @@ impl Held<'_> {
     }
 
     /// Writes one new file. Returns its inode, by which it is recognised after a crash.
-    fn stage_file(&self, step: &PathChange, staging: BorrowedFd<'_>, name: &str) -> Result<u64> {
+    fn stage_file(
+        &self,
+        step: &PathChange,
+        staging: BorrowedFd<'_>,
+        name: &str,
+        keeps_times: bool,
+    ) -> Result<u64> {
         let fail = |errno: Errno| io_error("write", &step.path)(errno.into());
         match &step.after {
             Entry::Link { target } => {
@@ -259,6 +290,10 @@ impl Held<'_> {
                 }
                 self.keep_owner(step, &to).map_err(fail)?;
                 rustix::fs::fchmod(&to, mode).map_err(fail)?;
+                if keeps_times {
+                    let stat = rustix::fs::fstat(&from).map_err(fail)?;
+                    rustix::fs::futimens(&to, &modified(&stat)).map_err(fail)?;
+                }
             }
             _ => {}
         }
@@ -297,7 +332,7 @@ impl Held<'_> {
                 Err(errno) => Err(fail(errno)),
             },
             Op::Delete { name: staged, before, .. } => {
-                move_without_replacing(dir.as_fd(), name, staging, OsStr::new(staged)).map_err(
+                rename_if_absent(dir.as_fd(), name, staging, OsStr::new(staged)).map_err(
                     |errno| match errno {
                         Errno::NOENT => changed(),
                         other => fail(other),
@@ -306,12 +341,12 @@ impl Held<'_> {
                 expect(staging, staged, before, path)
             }
             Op::Put { name: staged, before: Entry::Absent, .. } => {
-                move_without_replacing(staging, OsStr::new(staged), dir.as_fd(), name).map_err(
-                    |errno| match errno {
+                rename_if_absent(staging, OsStr::new(staged), dir.as_fd(), name).map_err(|errno| {
+                    match errno {
                         Errno::EXIST => changed(),
                         other => fail(other),
-                    },
-                )
+                    }
+                })
             }
             Op::Put { name: staged, before, .. } => {
                 match renameat_with(staging, staged, &dir, name, RenameFlags::EXCHANGE) {
@@ -321,11 +356,9 @@ impl Held<'_> {
                     Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                         let old = format!("{staged}.old");
                         let (old_name, staged) = (OsStr::new(&old), OsStr::new(staged));
-                        move_without_replacing(dir.as_fd(), name, staging, old_name)
-                            .map_err(fail)?;
+                        rename_if_absent(dir.as_fd(), name, staging, old_name).map_err(fail)?;
                         expect(staging, &old, before, path)?;
-                        move_without_replacing(staging, staged, dir.as_fd(), name)
-                            .map_err(|_| changed())
+                        rename_if_absent(staging, staged, dir.as_fd(), name).map_err(|_| changed())
                     }
                     Err(errno) => Err(fail(errno)),
                 }
@@ -368,14 +401,14 @@ impl Held<'_> {
                 let waiting = stat_of(staging, staged_name)?.map(|stat| stat.st_ino);
                 match (before, waiting) {
                     (Entry::Absent, None) if ours => {
-                        move_without_replacing(dir.as_fd(), name, staging, staged_name)?;
+                        rename_if_absent(dir.as_fd(), name, staging, staged_name)?;
                     }
                     (Entry::Absent, _) => {}
                     (_, Some(waiting)) if waiting != *inode && ours => {
                         renameat_with(staging, staged, &dir, name, RenameFlags::EXCHANGE)?;
                     }
                     (_, None) if ours => {
-                        move_without_replacing(dir.as_fd(), name, staging, staged_name)?;
+                        rename_if_absent(dir.as_fd(), name, staging, staged_name)?;
                         bring(staging, &format!("{staged}.old"), dir.as_fd(), name)?;
                     }
                     _ => bring(staging, &format!("{staged}.old"), dir.as_fd(), name)?,
@@ -453,17 +486,8 @@ fn bring(
     dir: BorrowedFd<'_>,
     name: &OsStr,
 ) -> Result<(), Errno> {
-    match move_without_replacing(staging, OsStr::new(staged), dir, name) {
+    match rename_if_absent(staging, OsStr::new(staged), dir, name) {
         Ok(()) | Err(Errno::NOENT | Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-fn move_without_replacing(
-    from: BorrowedFd<'_>,
-    old: &OsStr,
-    to: BorrowedFd<'_>,
-    new: &OsStr,
-) -> Result<(), Errno> {
-    crate::write::rename_if_absent(from, old, to, new)
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -118,6 +118,13 @@ pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &Path) -> io::Result<Option<St
 #[allow(clippy::useless_conversion, reason = "the types differ between systems")]
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
     u32::from(stat.st_mode) & 0o7777
+}
+
+/// The time of the last change of a file, to be given to another.
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+pub(crate) fn modified(stat: &Stat) -> Timestamps {
+    let time = Timespec { tv_sec: stat.st_mtime as i64, tv_nsec: stat.st_mtime_nsec as _ };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 /// The checksum of the rest of a file, and its length.

@@ -8,9 +8,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::apply::{ChangeSet, PathChange, Source};
-use super::{Door, Entry, Held, hex, io_error, now, replace_file, stat_at};
+use super::{Door, Entry, Held, hex, io_error, is_in_git, now, replace_file, stat_at};
 use crate::error::{Error, Result};
 use crate::tools::Origin;
+use crate::workspace::to_workspace_path;
 
 /// A change of the folder that has happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +32,10 @@ pub(crate) struct Record {
     /// False until the call has ended, for calls that change the folder themselves.
     #[serde(default = "yes")]
     pub(crate) complete: bool,
+    /// A command that ran in the folder itself, without a layer, so that nobody knows what it
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<String>,
 }
 
 fn yes() -> bool {
@@ -43,6 +48,9 @@ pub(crate) struct RecordedChange {
     pub(crate) path: PathBuf,
     pub(crate) before: Entry,
     pub(crate) after: Entry,
+    /// Whether git ignored the file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_ignored: bool,
 }
 
 /// Which changes are meant.
@@ -72,6 +80,7 @@ impl Record {
             steps,
             undoes: Vec::new(),
             complete: true,
+            command: None,
         }
     }
 
@@ -141,7 +150,9 @@ impl Held<'_> {
             .filter(|record| record.is_of(wanted) && !undone.contains(&record.id))
             .collect();
         if let UndoOf::Latest { .. } = wanted {
-            chosen = chosen.split_off(chosen.len().saturating_sub(1));
+            // Commands that ran in the folder itself are passed by, and named.
+            let latest = chosen.iter().rposition(|record| record.command.is_none());
+            chosen = chosen.split_off(latest.unwrap_or(chosen.len().saturating_sub(1)));
         }
         if chosen.is_empty() {
             let what = match wanted {
@@ -174,9 +185,25 @@ impl Held<'_> {
                 }
             }
         }
-        let mut refused = Vec::new();
+        let mut refused: Vec<(PathBuf, String)> = Vec::new();
+        for command in chosen.iter().filter_map(|record| record.command.as_ref()) {
+            let why = format!("`{command}` ran in the folder itself; what it did is not undone");
+            refused.push((PathBuf::from("."), why));
+        }
+        let ignored: HashSet<&PathBuf> = chosen
+            .iter()
+            .flat_map(|record| &record.steps)
+            .filter(|step| step.is_ignored)
+            .map(|step| &step.path)
+            .collect();
         let mut steps = Vec::new();
         for (path, span) in spans {
+            if let Some(repository) = path.ancestors().filter(|above| is_in_git(above)).last() {
+                let why = "it is a new repository, which only you remove".to_owned();
+                let known = refused.iter().any(|(path, _)| path == repository);
+                refused.extend((!known).then(|| (repository.to_owned(), why)));
+                continue;
+            }
             let (before, after) = match span {
                 Ok(span) => span,
                 Err(why) => {
@@ -184,6 +211,10 @@ impl Held<'_> {
                     continue;
                 }
             };
+            if to_workspace_path(path, "").is_err() {
+                refused.push((path.clone(), "its name cannot be used in a workspace".to_owned()));
+                continue;
+            }
             let there = Entry::at(self.workspace.handle(), path).map_err(|source| Error::Io {
                 action: "read",
                 path: shown(path),
@@ -201,11 +232,13 @@ impl Held<'_> {
                 refused.push((path.clone(), "its old content is no longer kept".to_owned()));
                 continue;
             }
-            let source = Source::Image;
-            steps.push(PathChange { path: path.clone(), before: after, after: before, source });
+            let is_ignored = ignored.contains(path);
+            let step = PathChange::new(path.clone(), after, before, Source::Image);
+            steps.push(PathChange { is_ignored, ..step });
         }
-        let records = chosen.iter().map(|record| record.id.clone()).collect();
-        Ok(Undoing { set: ChangeSet { steps }, records, refused })
+        let undone = chosen.iter().filter(|record| record.command.is_none());
+        let records = undone.map(|record| record.id.clone()).collect();
+        Ok(Undoing { set: ChangeSet { steps, ..ChangeSet::default() }, records, refused })
     }
 
     /// A file that is kept, if it is at most `most` bytes long.
@@ -226,12 +259,19 @@ impl Held<'_> {
             .collect();
         for path in above.into_iter().chain(paths.iter().map(PathBuf::as_path)) {
             let before = self.keep(path)?;
-            steps.push(RecordedChange { path: path.to_owned(), after: before.clone(), before });
+            let (path, after) = (path.to_owned(), before.clone());
+            steps.push(RecordedChange { path, before, after, is_ignored: false });
         }
         let record = Record { complete: false, ..Record::new(tool, origin, steps) };
         // What a power failure loses here is only the way back.
         self.door.write_record(&record, false)?;
         Ok(record)
+    }
+
+    /// Notes that a command is about to run in the folder itself.
+    pub(crate) fn note_command(&self, tool: &str, origin: &Origin, command: String) -> Result<()> {
+        let record = Record { command: Some(command), ..Record::new(tool, origin, Vec::new()) };
+        self.door.write_record(&record, false)
     }
 
     /// Completes a record with what the call has made of the files, or removes it if the call has
@@ -269,7 +309,9 @@ impl Held<'_> {
         let mut records = self.door.records()?;
         let size = |record: &Record| -> u64 {
             record.steps.iter().fold(0, |sum, step| match &step.before {
-                Entry::File { size, .. } => sum.saturating_add(*size),
+                Entry::File { size, checksum, .. } if self.door.images.has(checksum) => {
+                    sum.saturating_add(*size)
+                }
                 _ => sum,
             })
         };

@@ -43,7 +43,7 @@ pub(super) struct Moment {
 impl Moment {
     /// Whether a file may have been changed at or after this moment.
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    fn is_before(self, stat: &Stat) -> bool {
+    pub(super) fn is_before(self, stat: &Stat) -> bool {
         let lag = if stat.st_dev as u64 == self.device { 0 } else { TICK };
         changed(stat) >= self.nanoseconds.saturating_sub(lag)
     }

@@ -4,6 +4,7 @@
 //! `+++` and hunks with exact counts, so that a reader can split the text by file whatever the
 //! files contain.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
@@ -43,7 +44,11 @@ pub(crate) fn difference(
     conflicts: &[&Path],
 ) -> Difference {
     let (mut text, mut truncated) = (String::new(), false);
-    for step in &set.steps {
+    let counted = count(set);
+    let is_counted = |step: &&PathChange| {
+        (step.is_ignored || step.is_folder()) && counted.contains_key(top(&step.path))
+    };
+    for step in set.steps.iter().filter(|step| !is_counted(step)) {
         let name = escaped(&step.path.to_string_lossy());
         if text.len() > LONGEST_DIFF {
             // Every file is named, so that nobody approves what they have not seen.
@@ -61,7 +66,39 @@ pub(crate) fn difference(
             text.push_str("Conflict: changed in the workspace as well\n");
         }
     }
+    for (top, [added, changed, deleted]) in counted {
+        let name = escaped(&top.to_string_lossy());
+        let _ = writeln!(
+            text,
+            "diff --git a/{name} b/{name}\nIgnored by git: {added} files added, {changed} changed, \
+             {deleted} deleted",
+        );
+    }
     Difference { text, truncated }
+}
+
+/// Where there are more files that git ignores than this, they are counted: nobody reads them.
+const MOST_IGNORED: u64 = 50;
+
+/// The folder at the top that a path lies in.
+fn top(path: &Path) -> &Path {
+    path.iter().next().map_or(path, Path::new)
+}
+
+/// How many files are added, changed and deleted that git ignores, by the folder at the top, where
+/// they are many.
+fn count(set: &ChangeSet) -> BTreeMap<&Path, [u64; 3]> {
+    let mut tops: BTreeMap<&Path, [u64; 3]> = BTreeMap::new();
+    for step in set.steps.iter().filter(|step| step.is_ignored && !step.is_folder()) {
+        let kind = match (&step.before, &step.after) {
+            (Entry::Absent, _) => 0,
+            (_, Entry::Absent) => 2,
+            _ => 1,
+        };
+        tops.entry(top(&step.path)).or_default()[kind] += 1;
+    }
+    tops.retain(|_, counts| counts.iter().sum::<u64>() > MOST_IGNORED);
+    tops
 }
 
 /// Both sides of a file as text, where they are text and not too long.

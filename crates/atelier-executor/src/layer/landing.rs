@@ -307,25 +307,28 @@ impl Layer<'_> {
 }
 
 /// The steps of one change. The last one is for its own path.
-fn steps(workspace: &Workspace, change: &Change, upper: &Arc<OwnedFd>) -> Result<Vec<PathChange>> {
+pub(super) fn steps(
+    workspace: &Workspace,
+    change: &Change,
+    upper: &Arc<OwnedFd>,
+) -> Result<Vec<PathChange>> {
     let at = |path: &Path| Entry::at(workspace.handle(), path).map_err(io_error("read", path));
     let source = Source::Folder(upper.clone());
     let mut steps = Vec::new();
     if let Some(from) = &change.from {
-        let (before, after) = (at(from)?, Entry::Absent);
-        steps.push(PathChange { path: from.clone(), before, after, source: source.clone() });
+        steps.push(PathChange::new(from.clone(), at(from)?, Entry::Absent, source.clone()));
     }
     let path = change.path.clone();
     let after = match change.kind {
         ChangeKind::Deleted => Entry::Absent,
         _ => Entry::at(upper.as_fd(), &path).map_err(io_error("read", &path))?,
     };
-    steps.push(PathChange { before: at(&path)?, path, after, source });
+    steps.push(PathChange::new(path.clone(), at(&path)?, after, source));
     Ok(steps)
 }
 
 /// Refuses what must not land, whatever a person says.
-fn check_after(path: &Path, after: &Entry) -> Result<()> {
+pub(super) fn check_after(path: &Path, after: &Entry) -> Result<()> {
     match after {
         Entry::Special => Err(unfit(path, "devices, sockets and FIFOs do not land")),
         Entry::File { mode, .. } if mode & 0o7000 != 0 => {

@@ -4,28 +4,25 @@
 //! replaces another by an extended attribute. Scripts can make neither: they may not create
 //! devices, and they may not set extended attributes.
 
+mod rules;
+
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::layered::ChangeKind;
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use self::rules::Rules;
+use super::renames::find_renames;
 use super::{Layer, LayerLock};
 use crate::beneath;
-use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, stat_at};
+use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, parent_of, stat_at};
 use crate::error::{Error, Result};
 use crate::walk::Names;
 use crate::workspace::Workspace;
-
-/// Files of rules longer than this are not read.
-const LONGEST_RULES: u64 = 1 << 20;
-/// Renames are looked for among so many added files.
-const MOST_RENAMES: usize = 2000;
 
 /// One path at which the layer differs from the workspace.
 #[derive(Debug, Clone)]
@@ -40,6 +37,8 @@ pub(crate) struct Change {
     pub(crate) lower: Option<Stat>,
     /// Whether the workspace has changed there, too.
     pub(crate) conflict: bool,
+    /// Whether git ignores the file. Only a look at everything lists such files.
+    pub(crate) is_ignored: bool,
 }
 
 impl Change {
@@ -73,6 +72,7 @@ impl Layer<'_> {
             scan: Scan::default(),
             todo: vec![(PathBuf::new(), true, 0)],
             left: self.layers.options.max_files,
+            whole: None,
         };
         walk.run().map_err(io_error("look at", &self.folder))?;
         let Walk { mut scan, .. } = walk;
@@ -94,6 +94,38 @@ impl Layer<'_> {
     }
 }
 
+/// What a look at everything finds beside changes.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// Folders of the layer with their permissions, where the workspace has no folder or one with
+    /// other permissions.
+    pub(super) modes: Vec<(PathBuf, u32)>,
+    /// Files that only have another time.
+    pub(super) touched: Vec<(PathBuf, Stat)>,
+}
+
+/// Lists all changes between the workspace and the upper folder of a layer in which nothing runs,
+/// including what git ignores and repositories that are new.
+pub(super) fn scan_everything(
+    workspace: &Workspace,
+    upper: BorrowedFd<'_>,
+    most: u64,
+) -> std::io::Result<(Vec<Change>, Rest)> {
+    let mut walk = Walk {
+        upper,
+        lower: workspace.handle(),
+        rules: Vec::new(),
+        scan: Scan::default(),
+        todo: vec![(PathBuf::new(), true, 0)],
+        left: most,
+        whole: Some(Rest::default()),
+    };
+    walk.run()?;
+    let Walk { mut scan, whole, .. } = walk;
+    scan.changes.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok((scan.changes, whole.unwrap_or_default()))
+}
+
 impl Layer<'_> {
     /// How many bytes the disk has left.
     pub(super) fn free_bytes(&self) -> u64 {
@@ -106,7 +138,7 @@ impl Layer<'_> {
         let mut used = 0;
         for part in ["upper", "tmp"] {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let top = rustix::fs::open(self.folder.join(part), flags, rustix::fs::Mode::empty())?;
+            let top = rustix::fs::open(self.folder.join(part), flags, Mode::empty())?;
             let mut todo = vec![PathBuf::new()];
             while let Some(dir) = todo.pop() {
                 let Ok(mut names) = Names::open(top.as_fd(), &dir) else { continue };
@@ -133,12 +165,6 @@ fn bytes_of(stat: &Stat) -> u64 {
     (stat.st_blocks as u64).saturating_mul(512)
 }
 
-/// The rules of one folder about what git ignores.
-struct Rules {
-    dir: PathBuf,
-    rules: Gitignore,
-}
-
 struct Walk<'a> {
     upper: BorrowedFd<'a>,
     lower: BorrowedFd<'a>,
@@ -149,6 +175,8 @@ struct Walk<'a> {
     todo: Vec<(PathBuf, bool, usize)>,
     /// How many more files are looked at.
     left: u64,
+    /// Whether everything is listed, and what is found beside changes.
+    whole: Option<Rest>,
 }
 
 impl Walk<'_> {
@@ -178,11 +206,46 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// If everything is listed, notes the permissions of a folder that differ, and opens the folder
+    /// so that it can be listed: nothing runs in the layer any more.
+    fn note_mode(
+        &mut self,
+        path: &Path,
+        upper: &Stat,
+        lower: Option<&Stat>,
+    ) -> std::io::Result<()> {
+        let Some(rest) = &mut self.whole else { return Ok(()) };
+        let mode = mode_of(upper);
+        if !lower.is_some_and(|there| is_dir(there) && mode_of(there) == mode) {
+            rest.modes.push((path.to_owned(), mode));
+        }
+        if mode & 0o700 != 0o700
+            && let Some((parent, name)) = parent_of(self.upper, path)?
+        {
+            let flags = AtFlags::empty();
+            rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(mode | 0o700), flags)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the path is in a repository, and stays in the layer therefore. A command could change
+    /// no repository of the workspace, so if everything is listed, new ones are listed as well.
+    fn is_kept_back(&self, path: &Path) -> std::io::Result<bool> {
+        if !is_in_git(path) {
+            return Ok(false);
+        }
+        let repository = path.ancestors().filter(|above| is_in_git(above)).last();
+        match (&self.whole, repository) {
+            (Some(_), Some(repository)) => Ok(stat_at(self.lower, repository)?.is_some()),
+            _ => Ok(true),
+        }
+    }
+
     fn visit(&mut self, dir: &Path, name: &OsStr, depth: usize) -> std::io::Result<()> {
         let path = dir.join(name);
         let Some(upper) = stat_at(self.upper, &path)? else { return Ok(()) };
         self.count(&upper)?;
-        if is_in_git(&path) {
+        if self.is_kept_back(&path)? {
             self.scan.git |= !is_dir(&upper);
             if is_dir(&upper) {
                 self.todo.push((path, true, depth + 1));
@@ -202,7 +265,8 @@ impl Walk<'_> {
         }
         let kind = FileType::from_raw_mode(upper.st_mode);
         if kind.is_dir() {
-            if self.is_ignored(&path, true) {
+            self.note_mode(&path, &upper, lower.as_ref())?;
+            if self.whole.is_none() && self.is_ignored(&path, true) {
                 return self.count_ignored(&path);
             }
             let shows_through = match &lower {
@@ -236,7 +300,14 @@ impl Walk<'_> {
             }
             Some(lower) => match self.compare(&path, &upper, &lower)? {
                 Some(kind) => self.found(path, kind, Some(upper), Some(lower)),
-                None => Ok(()),
+                None => {
+                    let time = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec);
+                    let is_touched = time(&upper) != time(&lower);
+                    if let Some(rest) = self.whole.as_mut().filter(|_| is_touched) {
+                        rest.touched.push((path, upper));
+                    }
+                    Ok(())
+                }
             },
         }
     }
@@ -274,20 +345,22 @@ impl Walk<'_> {
         upper: Option<Stat>,
         lower: Option<Stat>,
     ) -> std::io::Result<()> {
-        if is_in_git(&path) {
+        if self.is_kept_back(&path)? {
             self.scan.git = true;
             return Ok(());
         }
         let dir = [&upper, &lower].into_iter().flatten().all(is_dir);
         // WS-11.4: folders directly beneath the root are emptied, but not removed.
-        if dir && kind == ChangeKind::Deleted && path.components().count() == 1 {
+        let at_top = path.components().count() == 1;
+        if dir && kind == ChangeKind::Deleted && at_top && self.whole.is_none() {
             return Ok(());
         }
-        if self.is_ignored(&path, dir) {
+        let is_ignored = self.is_ignored(&path, dir);
+        if is_ignored && self.whole.is_none() {
             self.scan.ignored += u64::from(!dir);
             return Ok(());
         }
-        let change = Change { path, kind, from: None, upper, lower, conflict: false };
+        let change = Change { path, kind, from: None, upper, lower, conflict: false, is_ignored };
         self.scan.changes.push(change);
         Ok(())
     }
@@ -298,7 +371,8 @@ impl Walk<'_> {
         while let Some((path, stat)) = todo.pop() {
             self.look()?;
             let dir = is_dir(&stat);
-            if dir && (is_in_git(&path) || self.is_ignored(&path, true)) {
+            let passed_by = self.whole.is_none() && self.is_ignored(&path, true);
+            if dir && (is_in_git(&path) || passed_by) {
                 self.scan.git |= is_in_git(&path);
                 self.scan.ignored += 1;
                 continue;
@@ -376,114 +450,6 @@ impl Walk<'_> {
         }
         Ok(())
     }
-
-    fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
-        for rules in self.rules.iter().rev() {
-            let Ok(below) = path.strip_prefix(&rules.dir) else { continue };
-            let found = rules.rules.matched_path_or_any_parents(below, is_dir);
-            if !found.is_none() {
-                return found.is_ignore();
-            }
-        }
-        false
-    }
-
-    /// Reads the rules of a folder, as the layer has them.
-    fn add_rules(&mut self, dir: &Path, depth: usize) -> std::io::Result<()> {
-        let mut texts = Vec::new();
-        if depth == 0 {
-            texts.extend(self.read(Path::new(".git/info/exclude"))?);
-        }
-        texts.extend(self.read(&dir.join(".gitignore"))?);
-        if texts.is_empty() {
-            return Ok(());
-        }
-        let mut builder = GitignoreBuilder::new("");
-        for line in texts.iter().flat_map(|text| text.lines()) {
-            // A line that git does not understand ignores nothing.
-            builder.add_line(None, line).ok();
-        }
-        if let Ok(rules) = builder.build() {
-            self.rules.push(Rules { dir: dir.to_owned(), rules });
-        }
-        Ok(())
-    }
-
-    /// A text file as the layer shows it.
-    fn read(&self, path: &Path) -> std::io::Result<Option<String>> {
-        let side = match stat_at(self.upper, path)? {
-            Some(stat) if is_whiteout(&stat) => return Ok(None),
-            Some(_) => self.upper,
-            None => self.lower,
-        };
-        let Ok(fd) = beneath::open(side, path, OFlags::RDONLY | OFlags::NOFOLLOW) else {
-            return Ok(None);
-        };
-        if !rustix::fs::fstat(&fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
-        {
-            return Ok(None);
-        }
-        let mut text = Vec::new();
-        std::fs::File::from(fd).take(LONGEST_RULES).read_to_end(&mut text)?;
-        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-    }
-}
-
-/// Takes a file that is added for a deleted one of the same content under another name.
-fn find_renames(
-    scan: &mut Scan,
-    upper: BorrowedFd<'_>,
-    lower: BorrowedFd<'_>,
-) -> std::io::Result<()> {
-    let is_file = |stat: &Option<Stat>| {
-        stat.as_ref()
-            .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_size > 0)
-    };
-    let of_kind = |wanted: ChangeKind| {
-        let changes = scan.changes.iter().enumerate();
-        changes.filter(move |(_, change)| change.kind == wanted).map(|(at, _)| at)
-    };
-    let added: Vec<usize> =
-        of_kind(ChangeKind::Added).filter(|at| is_file(&scan.changes[*at].upper)).collect();
-    let deleted: Vec<usize> =
-        of_kind(ChangeKind::Deleted).filter(|at| is_file(&scan.changes[*at].lower)).collect();
-    if added.len() > MOST_RENAMES || deleted.len() > MOST_RENAMES {
-        return Ok(());
-    }
-    let mut old: Vec<Option<(usize, Entry)>> = Vec::new();
-    for at in deleted {
-        let size = scan.changes[at].lower.map(|stat| stat.st_size);
-        let fits = |new: &usize| scan.changes[*new].upper.map(|stat| stat.st_size) == size;
-        if added.iter().any(fits) {
-            old.push(Some((at, Entry::at(lower, &scan.changes[at].path)?)));
-        }
-    }
-    let mut gone = Vec::new();
-    for at in added {
-        if old.iter().all(Option::is_none) {
-            break;
-        }
-        let new = Entry::at(upper, &scan.changes[at].path)?;
-        let same = |old: &Option<(usize, Entry)>| {
-            old.as_ref().is_some_and(|(_, old)| {
-                old.checksum().is_some() && old.checksum() == new.checksum()
-            })
-        };
-        let Some((from, _)) = old.iter_mut().find(|old| same(old)).and_then(Option::take) else {
-            continue;
-        };
-        let from_change = scan.changes[from].clone();
-        let change = &mut scan.changes[at];
-        change.kind = ChangeKind::Renamed;
-        change.from = Some(from_change.path);
-        change.conflict |= from_change.conflict;
-        gone.push(from);
-    }
-    gone.sort_unstable();
-    for at in gone.into_iter().rev() {
-        scan.changes.remove(at);
-    }
-    Ok(())
 }
 
 pub(super) fn is_dir(stat: &Stat) -> bool {

@@ -46,8 +46,8 @@ impl Runner {
         self.ask(workspace, &spec, args, cancel)
     }
 
-    /// The settings that make git run a program in the place where `spec` will run it. If git
-    /// cannot answer, the command fails there as well.
+    /// The settings that make git run a program where `spec` will run it. Where git itself fails at
+    /// that, it fails at the command as well.
     pub(super) fn helpers(
         &self,
         workspace: &Workspace,
@@ -68,7 +68,7 @@ impl Runner {
         let names =
             self.ask(workspace, spec, &["config", "--list", "--name-only", "-z"], cancel)?.stdout;
         let helpers = git::helpers(&names);
-        // An included file can change without notice, so the answer is not remembered.
+        // What is included from elsewhere can change without notice.
         let includes = |name: &str| name.to_ascii_lowercase().starts_with("include");
         match key {
             Some((git_dir, fingerprint)) if !names.split('\0').any(includes) => {
@@ -96,7 +96,7 @@ impl Runner {
     ) -> Result<GitAnswer> {
         let spec = question(about, args);
         let environment = self.git_environment(&spec, &[]);
-        whole(self.start(workspace, &spec, environment, cancel)?)
+        whole(self.start(workspace, &spec, None, environment, cancel)?)
     }
 }
 

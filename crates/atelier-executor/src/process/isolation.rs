@@ -1,16 +1,16 @@
-//! Finds out what this machine can enforce. It tries, instead of comparing version numbers.
+//! What this machine can enforce. It is found out by trying, not by version numbers.
 
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use atelier_core::isolation::{Isolation, NetworkIsolation, ProcessIsolation};
 
-/// The isolation that this machine can enforce, determined once per process.
+/// What this machine can enforce, determined once per process.
 pub fn detect_isolation() -> Isolation {
     sandbox_support().0.clone()
 }
 
-/// The settings that a launch passes to the kernel for an isolation.
+/// What a launch passes to the kernel for an isolation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SandboxSupport {
     #[cfg(target_os = "linux")]

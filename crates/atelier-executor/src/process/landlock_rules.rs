@@ -92,7 +92,8 @@ fn open(path: &Path) -> Option<OwnedFd> {
 
 /// The folders that belong to one run.
 pub(super) struct Folders<'a> {
-    pub(super) workspace: BorrowedFd<'a>,
+    /// `None` if the command has a layer in its place.
+    pub(super) workspace: Option<BorrowedFd<'a>>,
     pub(super) home: &'a Path,
     pub(super) tmp: &'a Path,
 }
@@ -149,7 +150,9 @@ pub(super) fn ruleset(
             Access::ReadOnly => (look, look),
             Access::Workspace => (work, work),
         };
-        rules = rules.add_rule(PathBeneath::new(folders.workspace, workspace))?;
+        if let Some(folder) = folders.workspace {
+            rules = rules.add_rule(PathBeneath::new(folder, workspace))?;
+        }
         for (path, access) in [(folders.home, home), (folders.tmp, work)] {
             if let Some(fd) = open(path) {
                 rules = rules.add_rule(PathBeneath::new(fd, access))?;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::output::{Kept, texts};
 use super::runner::Runner;
-use super::{CommandSpec, Ending, Isolation, Outcome};
+use super::{CommandLayer, CommandSpec, Ending, Isolation, Outcome};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::{Workspace, relative};
@@ -24,6 +24,7 @@ impl Runner {
         &self,
         workspace: &Workspace,
         spec: &CommandSpec,
+        _: Option<&CommandLayer>,
         environment: Vec<(String, String)>,
         cancel: &Cancel,
     ) -> Result<Outcome> {

@@ -1,5 +1,5 @@
-//! The environment of a command: PATH, HOME, variables, temporary folder. Nothing is taken from the
-//! caller's environment.
+//! The environment of a command: PATH, HOME, variables, temporary folder. None of it is the
+//! caller's own.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
 use super::{
-    CommandSpec, Isolation, KnownRepository, KnownStore, Outcome, Toolchains, detect_isolation,
+    CommandLayer, CommandSpec, Isolation, KnownRepository, KnownStore, Outcome, Toolchains,
+    detect_isolation,
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -101,22 +102,33 @@ impl Runner {
         spec: &CommandSpec,
         cancel: &Cancel,
     ) -> Result<Outcome> {
+        self.run_in(workspace, spec, None, cancel)
+    }
+
+    /// Runs a command, in a layer of its own if there is one.
+    pub(crate) fn run_in(
+        &self,
+        workspace: &Workspace,
+        spec: &CommandSpec,
+        layer: Option<&CommandLayer>,
+        cancel: &Cancel,
+    ) -> Result<Outcome> {
         if spec.program == "diff" && compares_folders(&spec.args) {
-            // A link in a folder can lead to a file that the command does not name, so the links
-            // themselves are compared.
+            // A link in a folder leads to what nobody named, so the links themselves are compared.
             let args = ["--no-dereference".to_owned()].into_iter().chain(spec.args.iter().cloned());
             let spec = CommandSpec { args: args.collect(), ..spec.clone() };
-            return self.start(workspace, &spec, self.base_environment(&spec), cancel);
+            let environment = self.base_environment(&spec);
+            return self.start(workspace, &spec, layer, environment, cancel);
         }
         if spec.program != "git" {
-            return self.start(workspace, spec, self.base_environment(spec), cancel);
+            return self.start(workspace, spec, layer, self.base_environment(spec), cancel);
         }
         // git itself says which helpers the repository names; reading its configuration runs none
         // of them.
         let helpers = self.helpers(workspace, spec, cancel)?;
         let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
         let environment = self.git_environment(&spec, &helpers);
-        self.start(workspace, &spec, environment, cancel)
+        self.start(workspace, &spec, layer, environment, cancel)
     }
 
     pub(super) fn git_environment(
@@ -229,7 +241,8 @@ impl Runner {
     }
 }
 
-/// Whether diff compares whole folders. A wrong yes only makes it compare links.
+/// Whether diff is told to go through folders. A word too many that looks like it only makes it
+/// compare links.
 fn compares_folders(args: &[String]) -> bool {
     let mut options = args.iter().take_while(|arg| *arg != "--");
     options.any(|arg| match arg.strip_prefix("--") {

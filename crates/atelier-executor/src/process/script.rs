@@ -4,11 +4,11 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -16,12 +16,11 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open};
 
 use super::isolation::sandbox_support;
 use super::launch::{self, HolderPlan, KeeperPlan, Plan, STAGES, START_STAGE};
-use super::run::{ROOT_KEEPS, c_path, covers, high, limits, setup, text};
+use super::run::{ROOT_KEEPS, c_path, covers, ending, folder, high, limits, overlay, setup, text};
 use super::runner::Runner;
-use super::script_end::{is_locked, read_report};
-use super::script_values::{LayerPlaces, ScriptSpec};
 use super::way_out::WayOut;
-use super::{filter, landlock_rules};
+use super::{Ending, filter, landlock_rules};
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::proxy::Serving;
 use crate::workspace::Workspace;
@@ -31,18 +30,58 @@ pub(crate) const LAYER_HOME: &str = "/tmp/.home";
 /// A longer script is passed as a file, because the kernel limits the length of an argument.
 const LONGEST_ARGUMENT: usize = 100 << 10;
 /// How long a holder may take to end, or to start.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The folders and files of one layer.
+#[derive(Debug, Clone)]
+pub(crate) struct LayerPlaces {
+    pub(crate) upper: PathBuf,
+    pub(crate) work: PathBuf,
+    pub(crate) tmp: PathBuf,
+    pub(crate) fifo: PathBuf,
+    /// The file that the holder locks; it holds its process number.
+    pub(crate) holder: PathBuf,
+}
+
+/// One script.
+pub(crate) struct ScriptSpec<'a> {
+    pub(crate) script: &'a str,
+    pub(crate) time: Duration,
+    /// Paths below the root that the script must not see.
+    pub(crate) hidden: &'a [PathBuf],
+    /// The folder that gets its output and its report.
+    pub(crate) job: &'a Path,
+    /// The most bytes that are kept of each output.
+    pub(crate) most_output: u64,
+    /// How many bytes the disk may lose while it runs.
+    pub(crate) most_disk: u64,
+    /// The hosts that it may connect to.
+    pub(crate) hosts: &'a [String],
+}
 
 /// A script that was started.
 #[derive(Debug)]
 pub(crate) struct StartedScript {
     pub(crate) keeper: OwnedFd,
-    /// The script ends when this pipe is closed; `None` for a job.
+    /// Closing it ends the script; none for a job.
     pub(crate) owner: Option<OwnedFd>,
     /// The holder, if it was started with the script.
     pub(crate) holder: Option<OwnedFd>,
     /// Its proxy, if it may connect to hosts. It ends with the script.
     pub(crate) proxy: Option<Serving>,
+}
+
+/// How a script ended, as its keeper wrote it down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScriptEnding {
+    Exited(i32),
+    Killed(i32),
+    TimedOut,
+    Stopped,
+    /// It filled the disk.
+    Full,
+    /// A protected file appeared that it could have read.
+    Exposed,
 }
 
 impl Runner {
@@ -60,7 +99,7 @@ impl Runner {
         let until = Instant::now() + PATIENCE;
         loop {
             let found = self.find_or_start_holder(workspace, places)?;
-            // The holder may end just before it is joined. Then the loop tries again.
+            // A holder may end in the moment in which it is joined. Then there is another try.
             if let Some(way_out) = WayOut::open(spec, &found.pidfd, joined_spaces())? {
                 let started = self
                     .start_keeper(workspace, places, spec, background, owner, &found, &way_out)?;
@@ -111,25 +150,9 @@ impl Runner {
         if spaces.flags & needed != needed {
             return Err(Error::NoLayers);
         }
-        // Every script makes a PID namespace of its own, and the kernel allows that only outside of
-        // another one.
+        // Every script makes its own, which the kernel only allows outside of another one.
         spaces.flags &= !libc::CLONE_NEWPID;
         spaces.pid_max = None;
-        let folder = |path: &Path| -> Result<(OwnedFd, CString)> {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = rustix::fs::open(path, flags, Mode::empty())
-                .map_err(|errno| io_error("open", path)(errno.into()))?;
-            Ok((high(&fd)?, c_path(path)?))
-        };
-        let lower = workspace.handle().try_clone_to_owned().map_err(setup)?;
-        let folders = [
-            (high(&lower)?, c_path(workspace.root())?),
-            folder(&places.upper)?,
-            folder(&places.work)?,
-            folder(&places.tmp)?,
-        ];
-        let at = |index: usize| format!("/proc/self/fd/{}", folders[index].0.as_raw_fd());
-        let options = format!("lowerdir={},upperdir={},workdir={},userxattr", at(0), at(1), at(2));
         let fifo = |flags| {
             rustix::fs::open(&places.fifo, flags | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|errno| io_error("open", &places.fifo)(errno.into()))
@@ -139,9 +162,8 @@ impl Runner {
         let (ready, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(setup)?;
         let plan = HolderPlan {
             spaces,
-            folders,
-            options: text(&options)?,
-            root: c_path(workspace.root())?,
+            overlay: overlay(workspace, &places.upper, &places.work)?,
+            tmp: folder(&places.tmp)?,
             users: high(&users)?,
             alive: high(&alive)?,
             ready: high(&tell)?,
@@ -280,8 +302,7 @@ impl Runner {
             _ => landlock_rules::system_ruleset(&self.system)
                 .map_err(|source| sandbox("landlock", source))?,
         };
-        // The layer may cover the state folder with its own `/tmp`, so the empty folder and file
-        // for hidden paths do not come from there.
+        // A layer may cover the state folder by its own `/tmp`, so what covers is not from there.
         let empty = (Path::new(""), Path::new("/dev/null"));
         let hidden = covers(workspace, spec.hidden.iter(), empty)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -312,6 +333,7 @@ impl Runner {
             limits,
             keep_capabilities: ROOT_KEEPS,
             layered: true,
+            overlay: None,
             inside: vec![(root, work), (tmp, work)],
         })
     }
@@ -322,7 +344,7 @@ fn joined_spaces() -> i32 {
     sandbox_support().1.spaces.flags & !libc::CLONE_NEWPID
 }
 
-/// A running holder, and the handle of its FIFO that keeps it running.
+/// A holder that lives, with a place at its FIFO that keeps it alive.
 struct Holder {
     pidfd: OwnedFd,
     user: OwnedFd,
@@ -343,15 +365,137 @@ fn running_holder(places: &LayerPlaces) -> Result<Option<Holder>> {
     Ok(is_locked(&places.holder).then_some(Holder { pidfd, user, started: None }))
 }
 
-pub(super) fn stage_of(message: [u8; 5]) -> Option<(&'static str, io::Error)> {
+/// Whether a process holds the lock of a file.
+pub(crate) fn is_locked(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    matches!(
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared),
+        Err(Errno::WOULDBLOCK)
+    )
+}
+
+/// Asks the keeper of a job to end it, and waits until it has.
+pub(crate) fn stop_script(job: &Path) -> Result<()> {
+    let alive = job.join("alive");
+    let until = Instant::now() + PATIENCE;
+    let mut asked = false;
+    while is_locked(&alive) {
+        let pid = std::fs::read_to_string(job.join("pid")).ok().and_then(|text| text.parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw)
+            && let Ok(keeper) = pidfd_open(pid, PidfdFlags::empty())
+            && is_locked(&alive)
+        {
+            use rustix::process::{Signal, pidfd_send_signal};
+            let late = Instant::now() >= until;
+            if !asked || late {
+                let signal = if late { Signal::KILL } else { Signal::TERM };
+                pidfd_send_signal(&keeper, signal).map_err(setup)?;
+                asked = true;
+            }
+        }
+        pause();
+    }
+    Ok(())
+}
+
+/// Waits until the holder of a layer has ended, after its jobs have.
+pub(crate) fn wait_for_holder(places: &LayerPlaces) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while is_locked(&places.holder) {
+        if Instant::now() >= until {
+            return false;
+        }
+        pause();
+    }
+    true
+}
+
+/// Why a script in the foreground was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    Cancelled,
+    /// `is_full` said so.
+    Full,
+}
+
+/// Waits for a script in the foreground. If it is cancelled, or if `is_full` says so, it is ended.
+pub(crate) fn wait_for_script(
+    started: &mut StartedScript,
+    cancel: &Cancel,
+    mut is_full: impl FnMut() -> bool,
+) -> Result<Option<Interrupted>> {
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+    let mut interrupted = None;
+    loop {
+        let mut handles = vec![PollFd::new(&started.keeper, PollFlags::IN)];
+        if interrupted.is_none() {
+            handles.push(PollFd::from_borrowed_fd(cancel.as_fd(), PollFlags::IN));
+        }
+        let ready = match poll(&mut handles, Some(&LOOK)) {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => 1,
+            Err(errno) => return Err(setup(errno)),
+        };
+        if !handles[0].revents().is_empty() {
+            wait_for(&started.keeper)?;
+            return Ok(interrupted);
+        }
+        if interrupted.is_none() && cancel.is_cancelled() {
+            interrupted = Some(Interrupted::Cancelled);
+        } else if interrupted.is_none() && ready == 0 && is_full() {
+            interrupted = Some(Interrupted::Full);
+        }
+        if interrupted.is_some() {
+            started.owner = None;
+        }
+    }
+}
+
+/// Collects a child that has ended. Returns false if it still runs.
+pub(crate) fn collect(child: &OwnedFd) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    !matches!(rustix::process::waitid(WaitId::PidFd(child.as_fd()), options), Ok(None))
+}
+
+/// How a script ended; `None` if it has not, or if it never began.
+pub(crate) fn read_report(job: &Path) -> Result<Option<ScriptEnding>> {
+    let path = job.join("report");
+    let bytes = std::fs::read(&path).map_err(io_error("read", &path))?;
+    let (mut status, mut why) = (None, None);
+    for message in bytes.chunks_exact(5) {
+        let Ok(message) = <[u8; 5]>::try_from(message) else { continue };
+        let [code, value @ ..] = message;
+        match code {
+            0 => status = Some(i32::from_ne_bytes(value)),
+            launch::ENDED_BY_TIME => why = Some(ScriptEnding::TimedOut),
+            launch::ENDED_ON_REQUEST => why = Some(ScriptEnding::Stopped),
+            launch::ENDED_FULL => why = Some(ScriptEnding::Full),
+            launch::ENDED_EXPOSED => why = Some(ScriptEnding::Exposed),
+            launch::KEEPER_DONE => {}
+            _ => {
+                if let Some((stage, source)) = stage_of(message) {
+                    return Err(sandbox(stage, source));
+                }
+            }
+        }
+    }
+    let own = status.map(|status| match ending(status) {
+        Ending::Exited(code) => ScriptEnding::Exited(code),
+        Ending::Killed(signal) => ScriptEnding::Killed(signal),
+        Ending::TimedOut => ScriptEnding::TimedOut,
+        Ending::Cancelled => ScriptEnding::Stopped,
+    });
+    Ok(why.or(own))
+}
+
+fn stage_of(message: [u8; 5]) -> Option<(&'static str, io::Error)> {
     let [stage, value @ ..] = message;
     let name = STAGES.get(usize::from(stage)).copied().unwrap_or(START_STAGE);
     Some((name, io::Error::from_raw_os_error(i32::from_ne_bytes(value))))
 }
 
-/// Creates the folders that a script needs in the layer's own `/tmp`: HOME and, if the workspace
-/// lies below `/tmp`, the place where the layer is mounted. A script may have put links there, so
-/// none is followed.
+/// Makes what is expected in the layer's own `/tmp`: HOME and, if the workspace lies below `/tmp`,
+/// the place where the layer is mounted. A script may have put links there, so none is followed.
 fn prepare_tmp(workspace: &Workspace, places: &LayerPlaces) -> Result<()> {
     make_beneath(&places.tmp, Path::new(".home"))?;
     match workspace.root().strip_prefix("/tmp") {
@@ -398,24 +542,24 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-pub(super) fn wait_for(child: &OwnedFd) -> Result<()> {
+fn wait_for(child: &OwnedFd) -> Result<()> {
     rustix::process::waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED)
         .map(drop)
         .map_err(setup)
 }
 
-/// Waits for a moment, where no signal tells when to look again.
-pub(super) fn pause() {
+/// Waits a moment for something that gives no signal.
+fn pause() {
     let moment = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
     // An interruption only makes the moment shorter.
     poll(&mut [], Some(&moment)).ok();
 }
 
-pub(super) fn sandbox(stage: &'static str, source: io::Error) -> Error {
+fn sandbox(stage: &'static str, source: io::Error) -> Error {
     Error::Sandbox { stage, source }
 }
 
-pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path: CString = CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default();
     move |source| Error::Io { action, path: path.to_string_lossy().into_owned(), source }
 }

@@ -19,7 +19,7 @@ const TRIES: usize = 16;
 
 /// A temporary folder that is deleted when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(crate) struct Temporary {
     path: PathBuf,
     /// `None` where folders cannot be locked (NFS). Then no other process takes them for leftovers
     /// either.
@@ -27,7 +27,7 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    pub(super) fn new(parent: &Path) -> Result<Self> {
+    pub(crate) fn new(parent: &Path) -> Result<Self> {
         for _ in 0..TRIES {
             let path = parent.join(format!("{:016x}", rand::random::<u64>()));
             let fail = |source: io::Error| Error::Io {
@@ -51,7 +51,7 @@ impl Temporary {
         Err(Error::Io { action: "make", path: parent.display().to_string(), source })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Temporary {
 }
 
 /// Deletes folders of runs whose process ended before it could delete them.
-pub(super) fn sweep(parent: &Path) {
+pub(crate) fn sweep(parent: &Path) {
     let entries = match std::fs::read_dir(parent) {
         Ok(entries) => entries,
         Err(error) => {

@@ -1,10 +1,10 @@
-//! Gives a script in a layer its way to the network: none at all, or a proxy in this process.
+//! How a script in a layer gets to the network: not at all, or through a proxy in this process.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use super::launch;
-use super::script_values::ScriptSpec;
+use super::script::ScriptSpec;
 use crate::error::{Error, Result};
 use crate::proxy::record::Record;
 use crate::proxy::{Destinations, Entrance, ProxyLimits, Serving};

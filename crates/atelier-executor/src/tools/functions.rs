@@ -1,26 +1,21 @@
 //! The functions that run the tools, one for each definition in `atelier_core::tools`.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use atelier_core::gate::ToolOutcome;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::ToolCall;
-use atelier_core::policy::verdict::Verdict;
 use atelier_core::{FailureCode, TextEncoding};
 use serde_json::json;
 
 use super::answer::{self, fields};
 use super::judge::Judged;
 use super::kind::{Shown, present};
-use super::new_repositories::Known;
-use super::path_restrictions::{PathRestrictions, packs_folders};
-use super::{Approval, Tools, exact, layered};
+use super::{Approval, Tools, commands, exact, layered};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::glob::Glob;
 use crate::grep::GrepSpec;
-use crate::process::{Access, CommandSpec, Ending, Outcome};
 use crate::read::Part;
 use crate::search::Listing;
 use crate::write::{Expect, MissingParents, Written};
@@ -55,7 +50,7 @@ static BUILTIN: Functions = Functions(Cow::Borrowed(&[
     ("move_file", move_file),
     ("delete_file", delete_file),
     ("grep", grep),
-    ("execute_command", execute_command),
+    ("execute_command", commands::execute_command),
     ("shell", layered::shell),
     ("changes", layered::changes),
     ("diff", layered::diff),
@@ -193,53 +188,6 @@ fn grep(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
     Ok(answer::grepped(&found))
 }
 
-fn execute_command(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
-    let Some(command) = ready.call.command() else {
-        return Ok(ToolOutcome::failed(FailureCode::InvalidParams, "The call has no command"));
-    };
-    let tools = ready.tools;
-    let Some(runner) = tools.runner else {
-        let words = "Command not allowed: this workspace cannot run commands";
-        return Ok(ToolOutcome::failed(FailureCode::CommandNotAllowed, words));
-    };
-    let Judged { judgement, git } = &ready.judged;
-    let limits = tools.policy.limits();
-    let low = judgement.verdict == Verdict::Low;
-    let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-    // Secret files are packed only if the command names one, so that a person was asked about it.
-    let mut findings = judgement.class.findings.iter();
-    let names_secret = findings.any(|found| tools.policy.is_about_secrets(found));
-    let packs = packs_folders(command) && !names_secret;
-    let restrictions = tools.path_restrictions(command, low, low || packs, git.outside)?;
-    let PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories } =
-        restrictions;
-    let known = Known { repositories, hidden: hidden.iter().cloned().collect() };
-    let mut notes: Vec<&str> = Vec::new();
-    notes.extend((git.leaves_out || packs).then_some(LEFT_OUT));
-    notes.extend((sealed && !low).then_some(SEALED));
-    notes.extend(tools.passes_hooks_by(command).then_some(NO_HOOKS));
-    let spec = CommandSpec {
-        program: command.command.clone(),
-        args: git.args.clone().unwrap_or_else(|| command.args.clone()),
-        cwd: command.cwd.clone(),
-        timeout: Duration::from_secs(u64::from(timeout)),
-        access: if low { Access::ReadOnly } else { Access::Workspace },
-        network: judgement.network && !low,
-        output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
-        hidden,
-        hooks,
-        read_only,
-        in_place,
-    };
-    let outcome = runner.run(tools.workspace, &spec, ready.cancel);
-    let set_aside = match low {
-        true => Vec::new(),
-        false => tools.set_planted_aside(runner, command, &known),
-    };
-    notes.extend(set_aside.iter().map(String::as_str));
-    Ok(ran(&outcome?, timeout, &notes))
-}
-
 impl ReadyCall<'_> {
     /// Checks that the entry to move or delete is the one that was shown.
     fn check_shown(&self, path: &WorkspacePath) -> Result<()> {
@@ -297,52 +245,4 @@ fn wrote(path: &WorkspacePath, written: &Written, encoding: TextEncoding) -> Too
         "created": written.created,
         "replaced_checksum": written.replaced,
     }))
-}
-
-/// Added to the output of git and of archivers, so that the reader does not take it for everything.
-const LEFT_OUT: &str = "Secret files and files that .atelierignore names are left out.";
-
-/// Added to the output of an approved command, which may have wanted to call git.
-const SEALED: &str = "Repositories were closed to this command, because their history holds files \
-    that usually hold secrets or that .atelierignore names. A git that the command calls finds \
-    nothing.";
-
-/// Added where a person might believe that the project's own checks ran.
-const NO_HOOKS: &str = "The project's git hooks did not run: Atelier never runs git hooks.";
-
-fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> ToolOutcome {
-    let exit_code = match outcome.ending {
-        Ending::Exited(code) => Some(code),
-        Ending::Killed(signal) => Some(128 + signal),
-        Ending::TimedOut | Ending::Cancelled => None,
-    };
-    let mut body = json!({
-        "stdout": outcome.stdout,
-        "stderr": outcome.stderr,
-        "exit_code": exit_code,
-        "execution_time": outcome.elapsed.as_secs_f64(),
-        "truncated": outcome.truncated,
-        "stdout_bytes": outcome.stdout_bytes,
-        "stderr_bytes": outcome.stderr_bytes,
-        "access": outcome.access,
-        "network": outcome.network,
-        "isolation": outcome.isolation,
-    });
-    if !notes.is_empty() {
-        body["note"] = json!(notes.join(" "));
-    }
-    let failure = match outcome.ending {
-        Ending::Exited(0) => return fields(body),
-        Ending::Exited(code) => {
-            (FailureCode::CommandFailed, format!("Command exited with status {code}"))
-        }
-        Ending::Killed(signal) => {
-            (FailureCode::CommandFailed, format!("Command was ended by signal {signal}"))
-        }
-        Ending::TimedOut => {
-            (FailureCode::CommandTimeout, format!("Command timed out after {timeout} s"))
-        }
-        Ending::Cancelled => (FailureCode::Cancelled, "Cancelled".to_owned()),
-    };
-    answer::fields_and_failure(body, failure.0, failure.1)
 }

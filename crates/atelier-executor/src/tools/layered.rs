@@ -299,6 +299,7 @@ pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
         "ignored": scan.ignored,
         "limited": shown.len() > MOST_LISTED,
         "bytes": scan.bytes,
+        "kept_until": layer.kept_until().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
     });
     if scan.git {
         body["note"] = json!(COMMITS_STAY);
@@ -358,7 +359,8 @@ pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
             return Err(Error::Stale { path, expected, found });
         }
         let mut record = Record::new(run.call.name(), tools.origin, Vec::new());
-        let done: Vec<Value> = pending.changes.iter().map(changed).collect();
+        let done: Vec<Value> = pending.changes.iter().take(MOST_LISTED).map(changed).collect();
+        let limited = pending.changes.len() > MOST_LISTED;
         match planned {
             Planned::Landing { layer, lock } => {
                 layer.begin_landing(tools.workspace, &pending.set, lock)?;
@@ -373,13 +375,17 @@ pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
                     .map(|(path, why)| json!({ "path": path.to_string_lossy(), "why": why }))
                     .collect();
                 if pending.set.steps.is_empty() && !refused.is_empty() {
-                    let words = "Nothing was undone: everything was changed since.";
+                    let words = "Nothing was undone. The answer says why for each path.";
                     let body = json!({ "undone": [], "refused": refused });
                     return Ok(fields_and_failure(body, FailureCode::Conflict, words.to_owned()));
                 }
                 record.undoes = records;
                 let record = held.apply(&pending.set, record)?;
-                let body = json!({ "undone": done, "refused": refused, "tool_id": record.tool_id });
+                let mut body =
+                    json!({ "undone": done, "refused": refused, "tool_id": record.tool_id });
+                if limited {
+                    body["limited"] = json!(true);
+                }
                 Ok(fields(body))
             }
         }

@@ -73,7 +73,7 @@ impl Tools<'_> {
             // A folder that was set aside meanwhile is at another path, and keeps its new
             // permissions.
             if let Ok(folder) = beneath::open(self.workspace.handle(), path, beneath::DIRECTORY) {
-                let _stays_open = change_mode(&folder, *mode);
+                let _stays_open = beneath::change_mode(&folder, *mode);
             }
         }
     }
@@ -124,19 +124,6 @@ pub(super) fn make_accessible(folder: &OwnedFd, wanted: Mode) -> Result<Option<M
     if mode.contains(wanted) || stat.st_uid != rustix::process::geteuid().as_raw() {
         return Ok(None);
     }
-    change_mode(folder, mode | Mode::RWXU)?;
+    beneath::change_mode(folder, mode | Mode::RWXU)?;
     Ok(Some(mode))
-}
-
-#[cfg(target_os = "linux")]
-fn change_mode(folder: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-    // The kernel refuses `fchmod` for such a handle. This path leads to the folder of the handle,
-    // even if its name now means something else.
-    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn change_mode(folder: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    rustix::fs::fchmod(folder, mode)
 }

@@ -161,7 +161,9 @@ fn scripts_are_tried_and_landed_from_the_command_line() {
     assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!(format!("{root}\n"))));
     assert_eq!(notes(), "notes\n");
     let (_, listed, _) = atelier(&["changes", "--root", &root]);
-    assert_eq!(listed, "added    new.txt\nchanged  notes.txt\n");
+    let (files, kept) = listed.split_once("Kept until ").unwrap();
+    assert_eq!(files, "added    new.txt\nchanged  notes.txt\n");
+    assert!(kept.ends_with(", or longer if the layer is used.\n"), "{kept}");
     let (_, diff, _) = atelier(&["changes", "--root", &root, "--diff"]);
     assert!(diff.contains("--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n notes\n+more\n"));
     let (landed, text, _) = atelier(&["land", "--root", &root, "notes.txt"]);

@@ -10,9 +10,10 @@
 //! what two mounts of the same files show. The keeper writes the output of a script into files and
 //! ends it in time. It goes on if atelier ends, unless it was given an owner to watch.
 
+use super::overlay::open_again;
 use super::*;
 
-/// The reports of a keeper, in addition to failed stages and the program's status.
+/// What a keeper adds to a report, beside stages and the status.
 pub(in crate::process) const ENDED_BY_TIME: u8 = 100;
 pub(in crate::process) const ENDED_ON_REQUEST: u8 = 101;
 pub(in crate::process) const ENDED_FULL: u8 = 102;
@@ -27,15 +28,9 @@ const LOOK_MS: i64 = 500;
 /// Everything that is needed to make the namespaces of a layer.
 pub(in crate::process) struct HolderPlan {
     pub(in crate::process) spaces: Spaces,
-    /// The workspace, the layer's upper and work folders and its private `/tmp`: a handle of each,
-    /// and the path that it must still have. The kernel mounts only what was opened in the same
-    /// mount namespace, so the holder opens them again.
-    pub(in crate::process) folders: [(OwnedFd, CString); 4],
-    /// The options of the overlay mount, which name the folders by the numbers of their handles,
-    /// because the private `/tmp` may cover their paths.
-    pub(in crate::process) options: CString,
-    /// The path of the workspace.
-    pub(in crate::process) root: CString,
+    pub(in crate::process) overlay: Overlay,
+    /// The layer's private `/tmp`, with its path.
+    pub(in crate::process) tmp: (OwnedFd, CString),
     /// The read end of the FIFO.
     pub(in crate::process) users: OwnedFd,
     /// The file whose lock says that the holder lives.
@@ -82,42 +77,14 @@ fn mount_layer(plan: &HolderPlan) -> Stage<()> {
         write_file(c"/proc/self/gid_map", gid_map.as_bytes(), USER)?;
     }
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
-    for (handle, path) in &plan.folders {
-        open_again(handle.as_raw_fd(), path)?;
-    }
+    // All of them first, because the private `/tmp` may cover their paths.
+    plan.overlay.open_again()?;
+    let (tmp, path) = &plan.tmp;
+    open_again(tmp.as_raw_fd(), path)?;
     let mut name = [0u8; 32];
-    let tmp = handle_path(plan.folders[3].0.as_raw_fd(), &mut name);
-    mount(Some(tmp), c"/tmp", libc::MS_BIND, LAYER)?;
-    // SAFETY: the strings are NUL-terminated and outlive the call.
-    let done = unsafe {
-        libc::mount(
-            c"overlay".as_ptr(),
-            plan.root.as_ptr(),
-            c"overlay".as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV,
-            plan.options.as_ptr().cast(),
-        )
-    };
-    check(LAYER, c_long::from(done))?;
+    mount(Some(handle_path(tmp.as_raw_fd(), &mut name)), c"/tmp", libc::MS_BIND, LAYER)?;
+    plan.overlay.mount()?;
     loopback()
-}
-
-/// Gives a handle to the same folder in this mount namespace. Fails if the path means another one.
-fn open_again(handle: RawFd, path: &CStr) -> Stage<()> {
-    // SAFETY: the path is NUL-terminated, and the stat buffers are on this stack.
-    unsafe {
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let fd = libc::open(path.as_ptr(), flags);
-        check(LAYER, c_long::from(fd))?;
-        let (mut here, mut wanted): (libc::stat, libc::stat) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        check(LAYER, c_long::from(libc::fstat(fd, &raw mut here)))?;
-        check(LAYER, c_long::from(libc::fstat(handle, &raw mut wanted)))?;
-        if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
-            return Err((LAYER, libc::ESTALE));
-        }
-        check(LAYER, c_long::from(libc::dup2(fd, handle))).map(drop)
-    }
 }
 
 /// `/proc/self/fd/N` in memory of the caller, because a child must not allocate.
@@ -190,13 +157,12 @@ pub(in crate::process) struct KeeperPlan {
     pub(in crate::process) join: c_int,
     /// The write end of the holder's FIFO.
     pub(in crate::process) user: OwnedFd,
-    /// A pipe that ends the script when it closes. Whoever waits for the script holds the other
-    /// end. A job has one only if it has to end with the owner of the layer.
+    /// A pipe that closes when whoever waits for the script gives up. For a job: when the owner of
+    /// the layer ends, if the job is to end with it.
     pub(in crate::process) owner: Option<OwnedFd>,
     /// The file whose lock says that the script runs.
     pub(in crate::process) alive: OwnedFd,
-    /// The read ends of the pipes that the script prints to, each with the file that keeps its
-    /// output.
+    /// What the script prints, as the read ends of its pipes, and the files that keep it.
     pub(in crate::process) outputs: [(OwnedFd, OwnedFd); 2],
     /// The write end of the supervisor's lifeline.
     pub(in crate::process) lifeline: OwnedFd,
@@ -303,9 +269,9 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
             let mut end = None;
             if handles[3].revents != 0 || handles[4].revents != 0 {
                 end = Some(ENDED_ON_REQUEST);
-                if has_signal(signals, libc::SIGUSR1) {
+                if got(signals, libc::SIGUSR1) {
                     end = Some(ENDED_EXPOSED);
-                    // Output that arrives now waits until the supervisor was asked to end.
+                    // It must not read on while it is asked to end.
                     let kill = libc::SYS_pidfd_send_signal;
                     libc::syscall(kill, supervisor, libc::SIGKILL, 0, 0);
                 }
@@ -339,12 +305,11 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
     }
 }
 
-/// Reads all signals that came. Returns whether `wanted` is among them.
+/// Reads the signals that came. Whether this one is among them.
 ///
 /// # Safety
-///
 /// The handle is of signals, and does not block.
-unsafe fn has_signal(signals: c_int, wanted: c_int) -> bool {
+unsafe fn got(signals: c_int, wanted: c_int) -> bool {
     let mut found = false;
     // SAFETY: the memory is plain, and on this stack.
     unsafe {
@@ -406,7 +371,7 @@ impl Copying {
         }
     }
 
-    /// Copies only the bytes that are in the pipe now.
+    /// Copies what is in the pipe now, and no more.
     fn rest(&mut self, most: u64) {
         if self.from < 0 {
             return;

@@ -111,7 +111,7 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
     let machine = Machine::new();
     machine.write(
         "wait.py",
-        "import time\nopen('began', 'w').close()\ntime.sleep(60)\nopen('ended', 'w').close()\n",
+        "import os, time\nopen(os.path.expanduser('~/began'), 'w').close()\ntime.sleep(60)\n",
     );
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
@@ -121,10 +121,7 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
         |accepted: &Value| format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
     let asked = chat.pending(1).await;
     chat.setup.decide(&asked[0], "approve", json!({})).await;
-    atelier_testkit::eventually("it runs", async || {
-        machine.root().join("began").exists().then_some(())
-    })
-    .await;
+    atelier_testkit::eventually("it runs", async || machine.in_commands_home("began")).await;
     let cancelled = chat.setup.post(&cancel(&accepted), json!(null)).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
     atelier_testkit::eventually("the process is gone", async || {

@@ -44,6 +44,22 @@ impl Machine {
         std::fs::read_to_string(self.root().join(path)).unwrap()
     }
 
+    /// What commands have written to a file of their own home. It is seen while they run, other
+    /// than what they change in the folder.
+    pub(crate) fn in_commands_home(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.commands_home()?.join(name)).ok()
+    }
+
+    /// Writes a file that commands find in their own home.
+    pub(crate) fn write_in_commands_home(&self, name: &str) {
+        std::fs::write(self.commands_home().unwrap().join(name), "").unwrap();
+    }
+
+    fn commands_home(&self) -> Option<PathBuf> {
+        let workspaces = std::fs::read_dir(self.home().join(".cache/atelier/workspaces")).ok()?;
+        workspaces.map(|workspace| workspace.unwrap().path().join("home")).next()
+    }
+
     /// Writes the owner's rules and settings.
     pub(crate) fn rules(&self, text: &str) {
         let folder = self.home.path().join(".config/atelier");

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Writes a line to `ran` and then waits for the file `go`.
-const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not \
-    os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
+/// Writes a line to `ran` in the home of commands, and then waits for the file `go` there.
+const SCRIPT: &str = "import os, time\nos.chdir(os.path.expanduser('~'))\n\
+    with open('ran', 'a') as f: f.write('x\\n')\n\
+    while not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
 
 fn run_script() -> Value {
     json!({"command": "python3", "args": ["wait.py"]})
@@ -27,11 +28,8 @@ fn waiting_machine() -> Machine {
 }
 
 async fn runs(machine: &Machine) {
-    let ran = machine.root().join("ran");
-    eventually("it runs", async || {
-        std::fs::read_to_string(&ran).ok().filter(|lines| lines == "x\n")
-    })
-    .await;
+    let ran = async || machine.in_commands_home("ran").filter(|lines| lines == "x\n");
+    eventually("it runs", ran).await;
 }
 
 /// TL-06.3: the client is killed while a command runs: its outcome is unknown, and it is not run
@@ -48,7 +46,7 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(
     let call = setup.approved("execute_command", run_script()).await;
     runs(&machine).await;
     client.kill();
-    machine.write("go", "");
+    machine.write_in_commands_home("go");
     let again = machine.connect(&setup, &server.url).await;
     let unknown = setup.until(&call, "unknown").await;
     assert_eq!(
@@ -60,12 +58,13 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(
         })
     );
     // The client continues with the next call and keeps its identity.
-    let next = setup.execute("read_file", json!({"path": "ran"})).await;
+    let next = setup.execute("read_file", json!({"path": "wait.py"})).await;
     let next = setup.until(&next, "completed").await;
     assert_eq!(
         (&next["result"]["content"], &next["client_id"]),
-        (&json!("x\n"), &unknown["client_id"])
+        (&json!(SCRIPT), &unknown["client_id"])
     );
+    assert_eq!(machine.in_commands_home("ran").as_deref(), Some("x\n"));
     assert_eq!(setup.clients().await.len(), 1);
     drop(again);
 }
@@ -84,14 +83,14 @@ async fn result_is_posted_by_the_next_run_of_the_client(
     let call = setup.approved("execute_command", run_script()).await;
     runs(&machine).await;
     proxy.block();
-    machine.write("go", "");
+    machine.write_in_commands_home("go");
     client.prints("wait.py: done").await;
     client.kill();
     assert_eq!(setup.show(&call).await["status"], "dispatched");
     proxy.point_to(&server);
     let _again = machine.connect(&setup, &proxy.url).await;
     assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
-    assert_eq!(machine.read("ran"), "x\n");
+    assert_eq!(machine.in_commands_home("ran").as_deref(), Some("x\n"));
 }
 
 /// The server is killed under a connected client.
@@ -110,7 +109,7 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     runs(&machine).await;
     server.kill();
     // The command ends while no server is running.
-    machine.write("go", "");
+    machine.write_in_commands_home("go");
     client.prints("wait.py: done").await;
     server = server.restart_killed().await;
     proxy.point_to(&server);
@@ -119,8 +118,8 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     setup.decide(&write, "approve", json!({})).await;
     setup.until(&write, "completed").await;
     assert_eq!(
-        (machine.read("a.txt"), machine.read("ran")),
-        ("new\n".to_owned(), "x\n".to_owned())
+        (machine.read("a.txt"), machine.in_commands_home("ran")),
+        ("new\n".to_owned(), Some("x\n".to_owned()))
     );
     client.prints("connected again").await;
     // The client also reconnects if the network fails for a moment.

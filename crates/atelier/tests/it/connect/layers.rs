@@ -176,6 +176,40 @@ async fn what_changed_meanwhile_is_shown_and_not_overwritten() {
     assert_eq!(machine.read("b.txt"), "sneaked\n");
 }
 
+/// LY-48: when a machine connects, its owner is told of layers that nobody uses, before they are
+/// dropped.
+#[rstest]
+#[tokio::test]
+async fn owner_is_told_before_a_layer_is_dropped(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.rules("[layers]\nkeep_days = 20\n");
+    let server = start(backend).await;
+    let setup = ProjectSetup::new(server.user("ann")).await;
+    let client = machine.connect(&setup, &server.url).await;
+    let talk = Conversation::of(&setup).await;
+    talk.shell("echo x > tried.txt").await;
+    drop(client);
+    let age = |name: &str, days: u64| {
+        let workspaces = machine.home().join(".local/state/atelier/workspaces");
+        let workspace = std::fs::read_dir(workspaces).unwrap().next().unwrap().unwrap().path();
+        let layer = std::fs::read_dir(workspace.join("layers")).unwrap().next().unwrap().unwrap();
+        let file = std::fs::File::options().write(true).open(layer.path().join(name)).unwrap();
+        let time = std::time::Duration::from_secs(days * 24 * 3600);
+        file.set_modified(std::time::SystemTime::now() - time).unwrap();
+    };
+    age("clock", 15);
+    let client = machine.connect(&setup, &server.url).await;
+    let whose = format!("the layer of conversation {}", talk.session);
+    client.prints(&format!("{whose} has changes that did not land")).await;
+    drop(client);
+    age("clock", 25);
+    age("told", 8);
+    let client = machine.connect(&setup, &server.url).await;
+    client.prints(&format!("{whose} was dropped")).await;
+    assert_eq!(talk.changes().await, pairs(&[]));
+    drop(client);
+}
+
 /// LY-06: each conversation has a layer of its own.
 #[tokio::test]
 async fn conversations_do_not_see_each_others_layers() {

@@ -321,13 +321,16 @@ async fn yes_low_only_refuses_everything_but_low() {
 #[tokio::test]
 async fn running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
-    machine.write("wait.py", "import time\nopen('began', 'w').close()\ntime.sleep(100)\n");
+    machine.write(
+        "wait.py",
+        "import os, time\nopen(os.path.expanduser('~/began'), 'w').close()\ntime.sleep(100)\n",
+    );
     let server = start(backend).await;
     let setup = ProjectSetup::new(server.user("ann")).await;
     let client = machine.connect(&setup, &server.url).await;
     let call =
         setup.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
-    eventually("it runs", async || machine.root().join("began").exists().then_some(())).await;
+    eventually("it runs", async || machine.in_commands_home("began")).await;
     let path = format!("tools/{}/cancel", call["tool_id"].as_str().unwrap());
     assert_eq!(setup.post(&path, json!({})).await.expect(200)["status"], "unknown");
     client.prints("Cancelled (cancelled)").await;

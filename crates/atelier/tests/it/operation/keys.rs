@@ -16,9 +16,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Writes a line to `ran` and then waits for the file `go`.
-const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not \
-    os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
+/// Writes a line to `ran` in the home of commands, and then waits for the file `go` there.
+const SCRIPT: &str = "import os, time\nos.chdir(os.path.expanduser('~'))\n\
+    with open('ran', 'a') as f: f.write('x\\n')\n\
+    while not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
 
 fn serve(server: &Server, data: &Path, arguments: &[&str]) -> Command {
     #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
@@ -112,9 +113,7 @@ fn run_script() -> Value {
 /// A call that runs on a machine, and is waiting for the file `go`.
 async fn running(machine: &Machine, setup: &ProjectSetup) -> Value {
     let call = setup.approved("execute_command", run_script()).await;
-    let ran = machine.root().join("ran");
-    eventually("it runs", async || std::fs::read_to_string(&ran).ok().filter(|it| it == "x\n"))
-        .await;
+    eventually("it runs", async || machine.in_commands_home("ran").filter(|it| it == "x\n")).await;
     call
 }
 
@@ -134,14 +133,14 @@ async fn node_with_other_keys_loses_no_result(#[values(Sqlite, Postgres)] backen
     proxy.point_to(&wrong);
     proxy.cut();
     client.prints("the server does not accept the token; reconnecting").await;
-    machine.write("go", "");
+    machine.write_in_commands_home("go");
     client.prints("wait.py: done").await;
     let read = setup.execute("read_file", json!({"path": "notes.txt"})).await;
     proxy.point_to(&server);
     proxy.cut();
     assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
     assert_eq!(setup.until(&read, "completed").await["result"]["content"], "kept");
-    assert_eq!(machine.read("ran"), "x\n");
+    assert_eq!(machine.in_commands_home("ran").as_deref(), Some("x\n"));
 }
 
 /// OP-01.3: a machine with several addresses leaves a node that is frozen, and what it ran
@@ -158,11 +157,11 @@ async fn machine_leaves_a_frozen_node() {
     client.prints(&format!("connected to {}", nodes[0].url)).await;
     let call = running(&machine, &setup).await;
     nodes[0].freeze();
-    machine.write("go", "");
+    machine.write_in_commands_home("go");
     client.prints(&format!("connected again to {}", nodes[1].url)).await;
     setup.user = setup.user.at(&nodes[1]);
     assert_eq!(setup.until(&call, "completed").await["result"]["stdout"], "ready\n");
-    assert_eq!(machine.read("ran"), "x\n");
+    assert_eq!(machine.in_commands_home("ran").as_deref(), Some("x\n"));
     nodes[0].thaw();
 }
 
