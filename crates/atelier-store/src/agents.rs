@@ -3,7 +3,7 @@
 use crate::{
     Error, NewAgent, Owned, OwnedAgent, Result, Store, Tx,
     collections::{create_collections, mark_collections_gone},
-    db::on,
+    db::{SqlBuilder, sql},
     feed::Wakeup,
     projects::lock_project,
     rows::{corrupt, from_json, from_name, json, name_taken, new_id, now, page},
@@ -74,8 +74,8 @@ pub(crate) async fn insert_agents(
     if agents.is_empty() {
         return Ok(agents);
     }
-    on!(&mut tx.conn, |c| {
-        let mut insert = sqlx::QueryBuilder::new(
+    {
+        let mut insert = SqlBuilder::new(
             "INSERT INTO agents (id, project_id, name, status, config, created_at, updated_at) ",
         );
         insert.push_values(&agents, |mut row, agent| {
@@ -87,8 +87,8 @@ pub(crate) async fn insert_agents(
                 .push_bind(time)
                 .push_bind(time);
         });
-        insert.build().execute(c).await.map(drop)
-    })
+        insert.execute(&mut tx.conn).await
+    }
     .map_err(name_taken)?;
     create_collections(tx, project, owner, &agents).await?;
     for agent in &agents {
@@ -135,31 +135,27 @@ impl Store {
     pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<(OwnedAgent, Agent)> {
         let mut conn = self.db.connect().await?;
         let row: Option<AgentRow> = match wanted {
-            AgentRef::Id(id) => on!(&mut conn, |c| {
-                sqlx::query_as(
+            AgentRef::Id(id) => sql(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
-                 WHERE project_id = $1 AND id = $2"
+                 WHERE project_id = $1 AND id = $2",
             )
             .bind(owned.project.0)
             .bind(id.0)
-            .fetch_optional(c)
-            .await
-            }),
+            .fetch_optional(&mut conn)
+            .await,
             // PostgreSQL refuses a text with NUL even in a query.
             AgentRef::Name(name) if name.contains('\0') => Ok(None),
             // An agent of exactly this name comes before a starter agent with this short name.
-            AgentRef::Name(name) => on!(&mut conn, |c| {
-                sqlx::query_as(
+            AgentRef::Name(name) => sql(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 AND name IN ($2, $3)
-                 ORDER BY CASE WHEN name = $2 THEN 0 ELSE 1 END LIMIT 1"
+                 ORDER BY CASE WHEN name = $2 THEN 0 ELSE 1 END LIMIT 1",
             )
             .bind(owned.project.0)
             .bind(name)
             .bind(format!("{STARTER_PREFIX}{name}"))
-            .fetch_optional(c)
-            .await
-            }),
+            .fetch_optional(&mut conn)
+            .await,
         }?;
         let agent = read_agent(row.ok_or(Error::NotFound)?)?;
         Ok((OwnedAgent::new(agent.id, owned.owner), agent))
@@ -182,17 +178,14 @@ impl Store {
                         Err(invalid) => return Ok(Err(invalid)),
                     };
                 }
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE agents SET name = $1, config = $2, updated_at = $3 WHERE id = $4"
-                )
-                .bind(agent.name.as_str())
-                .bind(json(&agent.config))
-                .bind(agent.updated_at)
-                .bind(id.0)
-                .execute(c)
-                .await
-                .map(drop))
-                .map_err(name_taken)?;
+                sql("UPDATE agents SET name = $1, config = $2, updated_at = $3 WHERE id = $4")
+                    .bind(agent.name.as_str())
+                    .bind(json(&agent.config))
+                    .bind(agent.updated_at)
+                    .bind(id.0)
+                    .execute(&mut tx.conn)
+                    .await
+                    .map_err(name_taken)?;
                 tx.wake(Wakeup::Agents(project));
                 tx.emit(project, owner, &Event::AgentUpdated { agent: agent.clone() });
                 Ok(Ok(agent))
@@ -213,11 +206,7 @@ impl Store {
                     format!("the agent {} was deleted", agent.name),
                 );
                 let stopped = stop_queue(tx, &owned, id, &why).await?;
-                on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
-                    .bind(id.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                sql("DELETE FROM agents WHERE id = $1").bind(id.0).execute(&mut tx.conn).await?;
                 mark_collections_gone(&mut tx.conn, Some(id), project).await?;
                 tx.wake(Wakeup::Memory);
                 tx.wake(Wakeup::Agents(project));
@@ -231,14 +220,13 @@ impl Store {
 
 /// Locks the agent until the commit, and returns it with a new time of change.
 async fn lock_agent(tx: &mut Tx, project: ProjectId, id: AgentId) -> Result<Agent> {
-    let row: Option<AgentRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE agents SET updated_at = updated_at WHERE id = $1 AND project_id = $2
-         RETURNING id, project_id, name, status, config, created_at, updated_at"
-    )
-    .bind(id.0)
-    .bind(project.0)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<AgentRow> =
+        sql("UPDATE agents SET updated_at = updated_at WHERE id = $1 AND project_id = $2
+         RETURNING id, project_id, name, status, config, created_at, updated_at")
+        .bind(id.0)
+        .bind(project.0)
+        .fetch_optional(&mut tx.conn)
+        .await?;
     let mut agent = read_agent(row.ok_or(Error::NotFound)?)?;
     agent.updated_at = now();
     Ok(agent)

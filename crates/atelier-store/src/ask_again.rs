@@ -3,7 +3,7 @@
 
 use crate::{
     Decided, Error, Owned, Result, Store, Tx,
-    db::on,
+    db::sql,
     feed::Wakeup,
     gate::{lock_call, new_ids, remember, store_decision},
     messages::check_conversation,
@@ -96,22 +96,17 @@ async fn continue_task(
     }
     let call = add_to_last_step(tx, id, expired, new.tool_id).await?;
     let queued = (task.status == TaskStatus::Queued).then(now);
-    on!(&mut tx.conn, |c| {
-        sqlx::query(
-            "UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, begun = TRUE,
+    sql("UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, begun = TRUE,
                  pending_calls = CASE WHEN status = 'parked' THEN pending_calls ELSE 0 END + $2,
-                 started_at = $3, queued_at = $4, record = $5 WHERE id = $6",
-        )
-        .bind(task.status.as_str())
-        .bind(i64::from(waits))
-        .bind(task.started_at)
-        .bind(queued)
-        .bind(json(&task))
-        .bind(id.0)
-        .execute(c)
-        .await
-        .map(drop)
-    })?;
+                 started_at = $3, queued_at = $4, record = $5 WHERE id = $6")
+    .bind(task.status.as_str())
+    .bind(i64::from(waits))
+    .bind(task.started_at)
+    .bind(queued)
+    .bind(json(&task))
+    .bind(id.0)
+    .execute(&mut tx.conn)
+    .await?;
     if had_ended {
         tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
     }
@@ -136,12 +131,11 @@ async fn add_to_last_step(
     expired: CallId,
     new: CallId,
 ) -> Result<StepCall> {
-    let rows: Vec<(i64, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT step, record FROM task_steps WHERE task_id = $1 ORDER BY step"
-    )
-    .bind(task.0)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<(i64, String)> =
+        sql("SELECT step, record FROM task_steps WHERE task_id = $1 ORDER BY step")
+            .bind(task.0)
+            .fetch_all(&mut tx.conn)
+            .await?;
     let (mut last, mut asked) = (None, None);
     for (number, record) in rows {
         let step: Step = from_json(&record)?;
@@ -152,14 +146,11 @@ async fn add_to_last_step(
     let id = format!("call_{}", &new.0.simple().to_string()[8..]);
     let call = StepCall { id, tool_id: Some(new), result: None, ..asked };
     step.calls.push(call.clone());
-    on!(&mut tx.conn, |c| sqlx::query(
-        "UPDATE task_steps SET record = $1 WHERE task_id = $2 AND step = $3"
-    )
-    .bind(json(&step))
-    .bind(task.0)
-    .bind(number)
-    .execute(c)
-    .await
-    .map(drop))?;
+    sql("UPDATE task_steps SET record = $1 WHERE task_id = $2 AND step = $3")
+        .bind(json(&step))
+        .bind(task.0)
+        .bind(number)
+        .execute(&mut tx.conn)
+        .await?;
     Ok(call)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, Result, Store,
-    db::on,
+    db::sql,
     rows::{corrupt, from_json, json, now, usage::SERVER},
 };
 use atelier_core::{
@@ -84,20 +84,18 @@ impl Store {
         self.write(by, move |tx| {
             Box::pin(async move {
                 if budget.is_empty() {
-                    return Ok(on!(&mut tx.conn, |c| sqlx::query(
-                        "DELETE FROM budgets WHERE scope = $1 AND level = $2"
-                    )
-                    .bind(scope)
-                    .bind(level)
-                    .execute(c)
-                    .await
-                    .map(drop))?);
+                    return Ok(sql("DELETE FROM budgets WHERE scope = $1 AND level = $2")
+                        .bind(scope)
+                        .bind(level)
+                        .execute(&mut tx.conn)
+                        .await
+                        .map(drop)?);
                 }
-                Ok(on!(&mut tx.conn, |c| sqlx::query(
+                Ok(sql(
                     "INSERT INTO budgets (scope, level, tenant_id, record, updated_by, updated_at)
                      VALUES ($1, $2, $3, $4, $5, $6)
                      ON CONFLICT (scope, level) DO UPDATE
-                     SET tenant_id = $3, record = $4, updated_by = $5, updated_at = $6"
+                     SET tenant_id = $3, record = $4, updated_by = $5, updated_at = $6",
                 )
                 .bind(scope)
                 .bind(level)
@@ -105,9 +103,9 @@ impl Store {
                 .bind(json(&budget))
                 .bind(by.0)
                 .bind(time)
-                .execute(c)
+                .execute(&mut tx.conn)
                 .await
-                .map(drop))?)
+                .map(drop)?)
             })
         })
         .await
@@ -116,15 +114,14 @@ impl Store {
     /// The budgets that were set for the server, a tenant and a person.
     pub async fn budgets_of(&self, tenant: &Tenant, person: UserId) -> Result<Vec<StoredBudget>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT scope, level, record, updated_at FROM budgets WHERE scope IN ($1, $2, $3)
-             ORDER BY scope, level"
-        )
-        .bind(SERVER)
-        .bind(tenant.as_str())
-        .bind(BudgetOwner::Person(person).as_text())
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<Row> =
+            sql("SELECT scope, level, record, updated_at FROM budgets WHERE scope IN ($1, $2, $3)
+             ORDER BY scope, level")
+            .bind(SERVER)
+            .bind(tenant.as_str())
+            .bind(BudgetOwner::Person(person).as_text())
+            .fetch_all(&mut conn)
+            .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -132,14 +129,13 @@ impl Store {
     pub async fn set_budgets(&self, tenant: Option<&Tenant>) -> Result<Vec<StoredBudget>> {
         let (any, tenant) = (tenant.is_none(), tenant.map_or("", Tenant::as_str));
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT scope, level, record, updated_at FROM budgets WHERE $1 OR tenant_id = $2
-             ORDER BY scope, level LIMIT 1000"
-        )
-        .bind(any)
-        .bind(tenant)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<Row> =
+            sql("SELECT scope, level, record, updated_at FROM budgets WHERE $1 OR tenant_id = $2
+             ORDER BY scope, level LIMIT 1000")
+            .bind(any)
+            .bind(tenant)
+            .fetch_all(&mut conn)
+            .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -159,33 +155,28 @@ impl Store {
         };
         // Most of the time, the warning was sent before.
         let mut conn = self.db.connect().await?;
-        let sent: Option<(i64,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT CAST(1 AS BIGINT) FROM budget_warnings
-             WHERE scope = $1 AND period = $2 AND unit = $3 AND budget = $4"
-        )
+        let sent: Option<(i64,)> = sql("SELECT CAST(1 AS BIGINT) FROM budget_warnings
+             WHERE scope = $1 AND period = $2 AND unit = $3 AND budget = $4")
         .bind(&scope)
         .bind(&period)
         .bind(state.unit.as_str())
         .bind(state.limit.to_string())
-        .fetch_optional(c)
-        .await)?;
+        .fetch_optional(&mut conn)
+        .await?;
         drop(conn);
         if sent.is_some() {
             return Ok(false);
         }
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let new: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO budget_warnings (scope, period, unit, budget)
-                     VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
-                )
+                let new: u64 = sql("INSERT INTO budget_warnings (scope, period, unit, budget)
+                     VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING")
                 .bind(scope)
                 .bind(period)
                 .bind(state.unit.as_str())
                 .bind(state.limit.to_string())
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
+                .execute(&mut tx.conn)
+                .await?;
                 if new > 0 {
                     let BudgetState { scope, period, unit, .. } = state;
                     let (limit, used) = state.figures().unzip();

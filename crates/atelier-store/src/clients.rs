@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
+    db::{Conn, sql},
     gate::{end_session, log_problem, new_ids, store_decision, wake_task},
     rows::{database_time, from_json, json, read_record},
 };
@@ -49,12 +49,11 @@ impl Store {
                 let time = tx.time().await?;
                 let fresh =
                     Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
-                let held: Option<Held> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT project_id, token, lease_until, silent FROM clients WHERE id = $1"
-                )
-                .bind(fresh.id.0)
-                .fetch_optional(c)
-                .await)?;
+                let held: Option<Held> =
+                    sql("SELECT project_id, token, lease_until, silent FROM clients WHERE id = $1")
+                        .bind(fresh.id.0)
+                        .fetch_optional(&mut tx.conn)
+                        .await?;
                 let same = match held {
                     // An id that a machine of another project has is not found here.
                     Some((project, ..)) if project != owned.project.0 => {
@@ -68,16 +67,14 @@ impl Store {
                     None => false,
                 };
                 let still = held.filter(|(.., silent)| same && !silent).is_some();
-                let row: (DateTime<Utc>,) = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "INSERT INTO clients
+                let row: (DateTime<Utc>,) = sql("INSERT INTO clients
                          (id, project_id, root, os, isolation, connected_at, lease_until, token,
                           silent)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $10)
                      ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5,
                          lease_until = $7, token = $8, silent = $10,
                          connected_at = CASE WHEN $9 THEN clients.connected_at ELSE $6 END
-                     RETURNING connected_at"
-                )
+                     RETURNING connected_at")
                 .bind(fresh.id.0)
                 .bind(owned.project.0)
                 .bind(&fresh.root)
@@ -88,8 +85,8 @@ impl Store {
                 .bind(token.0)
                 .bind(still)
                 .bind(false)
-                .fetch_one(c)
-                .await)?;
+                .fetch_one(&mut tx.conn)
+                .await?;
                 let client = Client { connected_at: row.0, ..fresh };
                 if !(resumed && same) {
                     end_session(tx, &owned, client.id.0).await?;
@@ -110,17 +107,13 @@ impl Store {
     /// from. To any other token the machine does not exist.
     pub async fn check_client(&self, owned: &Owned, id: ClientId, token: TokenId) -> Result<()> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(bool,)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT TRUE FROM clients WHERE id = $1 AND project_id = $2
-             AND (token IS NULL OR token = $3)",
-            )
-            .bind(id.0)
-            .bind(owned.project.0)
-            .bind(token.0)
-            .fetch_optional(c)
-            .await
-        })?;
+        let row: Option<(bool,)> = sql("SELECT TRUE FROM clients WHERE id = $1 AND project_id = $2
+             AND (token IS NULL OR token = $3)")
+        .bind(id.0)
+        .bind(owned.project.0)
+        .bind(token.0)
+        .fetch_optional(&mut conn)
+        .await?;
         row.map(|_| ()).ok_or(Error::NotFound)
     }
 
@@ -136,17 +129,15 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let until = tx.time().await? + CLIENT_LEASE;
-                let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3
-                     AND (token IS NULL OR token = $4) AND NOT silent"
-                )
-                .bind(until)
-                .bind(id.0)
-                .bind(owned.project.0)
-                .bind(token.0)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
+                let renewed: u64 =
+                    sql("UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3
+                     AND (token IS NULL OR token = $4) AND NOT silent")
+                    .bind(until)
+                    .bind(id.0)
+                    .bind(owned.project.0)
+                    .bind(token.0)
+                    .execute(&mut tx.conn)
+                    .await?;
                 if renewed == 0 {
                     return Err(Error::NotFound);
                 }
@@ -172,16 +163,15 @@ impl Store {
             Box::pin(async move {
                 let time = tx.time().await?;
                 let removed: u64 = match how {
-                    Disconnect::Requested => on!(&mut tx.conn, |c| sqlx::query(
+                    Disconnect::Requested => sql(
                         "DELETE FROM clients WHERE id = $1 AND project_id = $2"
                     )
                     .bind(id.0)
                     .bind(owned.project.0)
-                    .execute(c)
+                    .execute(&mut tx.conn)
                     .await
-                    .map(|done| done.rows_affected()))?,
-                    Disconnect::LeaseExpired => on!(&mut tx.conn, |c| {
-                        sqlx::query(
+                    ?,
+                    Disconnect::LeaseExpired => sql(
                         "UPDATE clients SET silent = $3
                              WHERE id = $1 AND project_id = $2 AND NOT silent AND lease_until <= $4"
                     )
@@ -189,10 +179,8 @@ impl Store {
                     .bind(owned.project.0)
                     .bind(true)
                     .bind(time)
-                    .execute(c)
-                    .await
-                    .map(|done| done.rows_affected())
-                    })?,
+                    .execute(&mut tx.conn)
+                    .await?,
                 };
                 if removed == 0 {
                     return Err(Error::NotFound);
@@ -211,16 +199,14 @@ impl Store {
     pub async fn silent_clients(&self) -> Result<Vec<(Owned, ClientId)>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> = sql(
             "SELECT c.id, p.id, p.user_id, p.tenant_id FROM clients c JOIN projects p ON p.id = \
              c.project_id
-             WHERE c.lease_until <= $1 AND NOT c.silent LIMIT 256"
+             WHERE c.lease_until <= $1 AND NOT c.silent LIMIT 256",
         )
         .bind(time)
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         let silent = |(client, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
             Ok((Owned::from_row((project, owner, tenant))?, ClientId(client)))
         };
@@ -241,14 +227,13 @@ pub(crate) async fn clients(
     time: DateTime<Utc>,
 ) -> Result<Vec<Client>> {
     type Row = (Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
-    let rows: Vec<Row> = on!(conn, |c| sqlx::query_as(
-        "SELECT id, root, os, isolation, connected_at, lease_until FROM clients
-         WHERE project_id = $1 AND lease_until > $2 ORDER BY connected_at, id"
-    )
-    .bind(project.0)
-    .bind(time)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<Row> =
+        sql("SELECT id, root, os, isolation, connected_at, lease_until FROM clients
+         WHERE project_id = $1 AND lease_until > $2 ORDER BY connected_at, id")
+        .bind(project.0)
+        .bind(time)
+        .fetch_all(conn)
+        .await?;
     rows.into_iter()
         .map(|(id, root, os, isolation, connected_at, lease_until)| {
             let isolation = from_json(&isolation)?;
@@ -272,13 +257,12 @@ async fn assign_waiting(tx: &mut Tx, owned: &Owned, rules: &GateRules) -> Result
         return Err(Error::NotFound);
     }
     // Only calls that are not settled have a deadline, so the index finds just those.
-    let rows: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tool_calls SET status = status WHERE project_id = $1 AND deadline IS NOT NULL
-         AND status IN ('previewing', 'approved', 'dispatched') RETURNING record"
-    )
-    .bind(owned.project.0)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<(String,)> =
+        sql("UPDATE tool_calls SET status = status WHERE project_id = $1 AND deadline IS NOT NULL
+         AND status IN ('previewing', 'approved', 'dispatched') RETURNING record")
+        .bind(owned.project.0)
+        .fetch_all(&mut tx.conn)
+        .await?;
     let mut calls: Vec<GatedCall> = rows.into_iter().map(read_record).collect::<Result<_>>()?;
     calls.sort_by_key(|call| call.tool_id);
     for call in calls {

@@ -1,7 +1,7 @@
 //! Whether this node has the same keys as the other nodes. The database has a check value of each
 //! key, which does not reveal the key.
 
-use crate::{Result, Store, db::on, rows::now};
+use crate::{Result, Store, db::sql, rows::now};
 use atelier_core::UserId;
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ impl Store {
         let (mine, time) = (checks.clone(), now());
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                let sql = match replace {
+                let text = match replace {
                     false => {
                         "INSERT INTO cluster_keys (name, check_value, set_at) VALUES ($1, $2, $3)
                          ON CONFLICT (name) DO NOTHING"
@@ -36,13 +36,7 @@ impl Store {
                     }
                 };
                 for KeyCheck { name, value } in mine {
-                    on!(&mut tx.conn, |c| sqlx::query(sql)
-                        .bind(name)
-                        .bind(value)
-                        .bind(time)
-                        .execute(c)
-                        .await
-                        .map(drop))?;
+                    sql(text).bind(name).bind(value).bind(time).execute(&mut tx.conn).await?;
                 }
                 Ok(())
             })
@@ -54,9 +48,8 @@ impl Store {
     /// The names of this node's keys that differ from those in the database.
     pub async fn differing_keys(&self, checks: &[KeyCheck]) -> Result<Vec<&'static str>> {
         let mut conn = self.db.connect().await?;
-        let known: Vec<(String, Vec<u8>)> = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT name, check_value FROM cluster_keys").fetch_all(c).await
-        })?;
+        let known: Vec<(String, Vec<u8>)> =
+            sql("SELECT name, check_value FROM cluster_keys").fetch_all(&mut conn).await?;
         let differs = |check: &&KeyCheck| {
             known.iter().any(|(name, value)| name == check.name && *value != check.value)
         };

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Owned, OwnedAgent, Result, Store, Tx,
-    db::{Conn, on},
+    db::{Conn, SqlBuilder, sql},
     feed::Wakeup,
     nodes::is_gone,
     rows::{
@@ -141,20 +141,18 @@ pub(crate) async fn create_collections(
     owner: UserId,
     agents: &[Agent],
 ) -> Result<()> {
-    on!(&mut tx.conn, |c| {
-        let mut insert = sqlx::QueryBuilder::new(
-            "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state) ",
-        );
-        insert.push_values(agents, |mut row, agent| {
-            row.push_bind(agent.id.0)
-                .push_bind(project.0)
-                .push_bind(owner.0)
-                .push_bind(collection_name(owner, project, &agent.name, agent.id, false))
-                .push_bind(CollectionState::Wanted.as_str());
-        });
-        insert.push(" ON CONFLICT DO NOTHING");
-        insert.build().execute(c).await.map(drop)
-    })?;
+    let mut insert = SqlBuilder::new(
+        "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state) ",
+    );
+    insert.push_values(agents, |mut row, agent| {
+        row.push_bind(agent.id.0)
+            .push_bind(project.0)
+            .push_bind(owner.0)
+            .push_bind(collection_name(owner, project, &agent.name, agent.id, false))
+            .push_bind(CollectionState::Wanted.as_str());
+    });
+    insert.push(" ON CONFLICT DO NOTHING");
+    insert.execute(&mut tx.conn).await?;
     Ok(())
 }
 
@@ -165,18 +163,13 @@ pub(crate) async fn mark_collections_gone(
     agent: Option<AgentId>,
     project: ProjectId,
 ) -> Result<()> {
-    on!(conn, |c| {
-        sqlx::query(
-        "UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND \
-         ($2 OR agent_id = $3)"
-    )
+    sql("UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND \
+         ($2 OR agent_id = $3)")
     .bind(project.0)
     .bind(agent.is_none())
     .bind(agent.map_or(Uuid::nil(), |agent| agent.0))
-    .execute(c)
-    .await
-    .map(drop)
-    })?;
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -184,13 +177,11 @@ impl Store {
     /// Makes sure that all agents of a project have a collection, and returns the collections.
     pub async fn ensure_collections(&self, owned: &Owned) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
-        let missing: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT a.id FROM agents a WHERE a.project_id = $1
-             AND NOT EXISTS (SELECT 1 FROM memory_collections c WHERE c.agent_id = a.id)"
-        )
+        let missing: Vec<(Uuid,)> = sql("SELECT a.id FROM agents a WHERE a.project_id = $1
+             AND NOT EXISTS (SELECT 1 FROM memory_collections c WHERE c.agent_id = a.id)")
         .bind(owned.project.0)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         drop(conn);
         if !missing.is_empty() {
             let (project, owner) = (owned.project, owned.owner);
@@ -205,14 +196,14 @@ impl Store {
             .await?;
         }
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<Row> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM memory_collections WHERE project_id = $1 AND state <> 'gone'"
         ))
         .bind(owned.project.0)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -223,27 +214,24 @@ impl Store {
     /// The collection of an agent, for the store's own work.
     pub(crate) async fn collection_of(&self, agent: AgentId) -> Result<Collection> {
         let mut conn = self.db.connect().await?;
-        let row: Option<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
-            "SELECT ",
-            columns!(),
-            " FROM memory_collections WHERE agent_id = $1"
-        ))
-        .bind(agent.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<Row> =
+            sql(concat!("SELECT ", columns!(), " FROM memory_collections WHERE agent_id = $1"))
+                .bind(agent.0)
+                .fetch_optional(&mut conn)
+                .await?;
         read(row.ok_or(Error::NotFound)?)
     }
 
     /// All collections of agents that exist.
     pub async fn collections(&self) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<Row> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM memory_collections WHERE state <> 'gone' ORDER BY agent_id"
         ))
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -254,23 +242,22 @@ impl Store {
         index: &str,
     ) -> Result<Vec<(Collection, Option<i64>)>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<Row> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM memory_collections WHERE restless AND (index_id IS NULL OR index_id = $1)
              ORDER BY agent_id"
         ))
         .bind(index)
-        .fetch_all(c)
-        .await)?;
-        let newest: Vec<(Uuid, i64)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT c.agent_id, (SELECT MAX(o.seq) FROM memory_outbox o
+        .fetch_all(&mut conn)
+        .await?;
+        let newest: Vec<(Uuid, i64)> =
+            sql("SELECT c.agent_id, (SELECT MAX(o.seq) FROM memory_outbox o
              WHERE o.agent_id = c.agent_id) AS newest FROM memory_collections c
              WHERE c.restless AND EXISTS (SELECT 1 FROM memory_outbox o
-             WHERE o.agent_id = c.agent_id)"
-        )
-        .fetch_all(c)
-        .await)?;
+             WHERE o.agent_id = c.agent_id)")
+            .fetch_all(&mut conn)
+            .await?;
         let newest: HashMap<Uuid, i64> = newest.into_iter().collect();
         let pair = |row: Row| {
             let collection = read(row)?;
@@ -289,7 +276,7 @@ impl Store {
         embedder: &str,
     ) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<Row> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM memory_collections WHERE (state = 'live' AND index_id = $1 AND embedder <> $2)
@@ -298,8 +285,8 @@ impl Store {
         .bind(index)
         .bind(embedder)
         .bind(older)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -312,7 +299,7 @@ impl Store {
     ) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
         let now = database_time(&mut conn).await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<Row> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM memory_collections WHERE state <> 'gone' AND index_id <> $1 AND index_id <> $2
@@ -323,25 +310,23 @@ impl Store {
         .bind(older.unwrap_or(index))
         .bind(self.node().0)
         .bind(now)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read).collect()
     }
 
     /// Collections of other indexes whose agents are gone, and that still have interactions.
     pub async fn abandoned_collections(&self, index: &str) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(concat!(
-                "SELECT ",
-                columns!(),
-                " FROM memory_collections WHERE restless AND state = 'gone' AND total > 0 AND \
+        let rows: Vec<Row> = sql(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM memory_collections WHERE restless AND state = 'gone' AND total > 0 AND \
              index_id <> $1"
-            ))
-            .bind(index)
-            .fetch_all(c)
-            .await
-        })?;
+        ))
+        .bind(index)
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read).collect()
     }
 
@@ -357,7 +342,7 @@ impl Store {
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
+                let row: Option<Row> = sql(concat!(
                     "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
                      WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)
                      AND ($6 OR holder IS NULL OR holder = $1 OR lease_until < $5 OR ",
@@ -371,8 +356,8 @@ impl Store {
                 .bind(agent.0)
                 .bind(time)
                 .bind(alone)
-                .fetch_optional(c)
-                .await)?;
+                .fetch_optional(&mut tx.conn)
+                .await?;
                 row.map(read).transpose()
             })
         })
@@ -384,15 +369,12 @@ impl Store {
         let node = self.node();
         self.write(agent.owner(), move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET holder = NULL, lease_until = NULL
-                     WHERE agent_id = $1 AND holder = $2"
-                )
+                sql("UPDATE memory_collections SET holder = NULL, lease_until = NULL
+                     WHERE agent_id = $1 AND holder = $2")
                 .bind(agent.id().0)
                 .bind(node.0)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 Ok(())
             })
         })
@@ -409,32 +391,27 @@ impl Store {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
-                        .bind(agent.0)
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query(
-                        "INSERT INTO memory_outbox (agent_id, id)
-                         SELECT agent_id, id FROM interactions WHERE agent_id = $1 ORDER BY seq",
-                    )
+                sql("DELETE FROM memory_outbox WHERE agent_id = $1")
                     .bind(agent.0)
-                    .execute(&mut *c)
+                    .execute(&mut tx.conn)
                     .await?;
-                    sqlx::query(
-                        "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = \
+                sql("INSERT INTO memory_outbox (agent_id, id)
+                         SELECT agent_id, id FROM interactions WHERE agent_id = $1 ORDER BY seq")
+                .bind(agent.0)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("UPDATE memory_collections SET state = 'live', embedder = $1, dimension = \
                          $2, place = $4, former_embedder = NULL, former_dimension = NULL,
                          former_place = NULL, reembed_below = NULL, restless = EXISTS
                          (SELECT 1 FROM memory_outbox WHERE agent_id = $3) WHERE agent_id = $3 \
-                         AND state = 'wanted'",
-                    )
-                    .bind(&vectors.embedder)
-                    .bind(vectors.dimension)
-                    .bind(agent.0)
-                    .bind(&vectors.place)
-                    .execute(&mut *c)
-                    .await?;
-                });
+                         AND state = 'wanted'")
+                .bind(&vectors.embedder)
+                .bind(vectors.dimension)
+                .bind(agent.0)
+                .bind(&vectors.place)
+                .execute(&mut tx.conn)
+                .await?;
+
                 tx.wake(Wakeup::Memory);
                 Ok(())
             })
@@ -454,13 +431,13 @@ impl Store {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| sqlx::query(
+                sql(
                     "UPDATE memory_collections SET former_embedder = embedder, former_dimension = \
                      dimension, former_place = place, reembed_below = COALESCE((SELECT MAX(seq) \
                      FROM interactions WHERE agent_id = $1), 0) + 1, index_id = $2, embedder = $3,
                      dimension = $4, place = $5, restless = TRUE,
                      frequencies = CASE WHEN $6 THEN frequencies END
-                     WHERE agent_id = $1 AND state = 'live' AND reembed_below IS NULL"
+                     WHERE agent_id = $1 AND state = 'live' AND reembed_below IS NULL",
                 )
                 .bind(agent.0)
                 .bind(&vectors.index)
@@ -468,9 +445,8 @@ impl Store {
                 .bind(vectors.dimension)
                 .bind(&vectors.place)
                 .bind(keeps_frequencies)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 tx.wake(Wakeup::Memory);
                 Ok(())
             })
@@ -489,22 +465,19 @@ impl Store {
         let (agent, node) = (collection.agent, self.node());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET reembed_below = $1,
+                sql("UPDATE memory_collections SET reembed_below = $1,
                      former_embedder = CASE WHEN $2 THEN former_embedder END,
                      former_dimension = CASE WHEN $2 THEN former_dimension END,
                      former_place = CASE WHEN $2 THEN former_place END,
                      frequencies = COALESCE($3, frequencies)
-                     WHERE agent_id = $4 AND holder = $5 AND reembed_below IS NOT NULL"
-                )
+                     WHERE agent_id = $4 AND holder = $5 AND reembed_below IS NOT NULL")
                 .bind(below)
                 .bind(below.is_some())
                 .bind(frequencies)
                 .bind(agent.0)
                 .bind(node.0)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 Ok(())
             })
         })
@@ -517,17 +490,14 @@ impl Store {
         let (agent, seen) = (collection.agent, collection.state);
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = \
+                sql("UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = \
                      NULL, embedder = NULL,
                      dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state = $2 AND \
-                     state <> 'gone'"
-                )
+                     state <> 'gone'")
                 .bind(agent.0)
                 .bind(seen.as_str())
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 tx.wake(Wakeup::Memory);
                 Ok(())
             })
@@ -541,26 +511,23 @@ impl Store {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                let seqs: Vec<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT seq FROM interactions WHERE agent_id = $1 LIMIT $2"
-                )
-                .bind(agent.0)
-                .bind(PURGE)
-                .fetch_all(c)
-                .await)?;
+                let seqs: Vec<(i64,)> =
+                    sql("SELECT seq FROM interactions WHERE agent_id = $1 LIMIT $2")
+                        .bind(agent.0)
+                        .bind(PURGE)
+                        .fetch_all(&mut tx.conn)
+                        .await?;
                 let seqs: Vec<i64> = seqs.into_iter().map(|(seq,)| seq).collect();
                 delete_interactions(&mut tx.conn, &seqs).await?;
                 if seqs.is_empty() {
-                    on!(&mut tx.conn, |c| {
-                        sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
-                            .bind(agent.0)
-                            .execute(&mut *c)
-                            .await?;
-                        sqlx::query("UPDATE memory_collections SET total = 0 WHERE agent_id = $1")
-                            .bind(agent.0)
-                            .execute(&mut *c)
-                            .await?;
-                    });
+                    sql("DELETE FROM memory_outbox WHERE agent_id = $1")
+                        .bind(agent.0)
+                        .execute(&mut tx.conn)
+                        .await?;
+                    sql("UPDATE memory_collections SET total = 0 WHERE agent_id = $1")
+                        .bind(agent.0)
+                        .execute(&mut tx.conn)
+                        .await?;
                 }
                 Ok(!seqs.is_empty())
             })
@@ -573,13 +540,10 @@ impl Store {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM memory_collections WHERE agent_id = $1 AND state = 'gone'"
-                )
-                .bind(agent.0)
-                .execute(c)
-                .await
-                .map(drop))?;
+                sql("DELETE FROM memory_collections WHERE agent_id = $1 AND state = 'gone'")
+                    .bind(agent.0)
+                    .execute(&mut tx.conn)
+                    .await?;
                 Ok(())
             })
         })
@@ -593,27 +557,24 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 type Row = (Uuid, i64, bool, String);
-                let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
+                let row: Option<Row> = sql(
                     "SELECT c.project_id, c.total, c.warned, a.config FROM memory_collections c
-                     JOIN agents a ON a.id = c.agent_id WHERE c.agent_id = $1"
+                     JOIN agents a ON a.id = c.agent_id WHERE c.agent_id = $1",
                 )
                 .bind(agent.0)
-                .fetch_optional(c)
-                .await)?;
+                .fetch_optional(&mut tx.conn)
+                .await?;
                 let (project, total, warned, config) = row.ok_or(Error::NotFound)?;
                 let config: AgentConfig = from_json(&config)?;
                 let (total, max) =
                     (u64::try_from(total).unwrap_or(0), u64::from(config.max_vectors));
                 let near = total * 10 >= max * 8;
                 if near != warned {
-                    on!(&mut tx.conn, |c| sqlx::query(
-                        "UPDATE memory_collections SET warned = $1 WHERE agent_id = $2"
-                    )
-                    .bind(near)
-                    .bind(agent.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                    sql("UPDATE memory_collections SET warned = $1 WHERE agent_id = $2")
+                        .bind(near)
+                        .bind(agent.0)
+                        .execute(&mut tx.conn)
+                        .await?;
                 }
                 if near && !warned {
                     let event = Event::ContextLimitWarning {
@@ -636,12 +597,11 @@ impl Store {
     /// How often terms occur in a collection, as counted by the node that indexes it.
     pub async fn frequencies(&self, agent: OwnedAgent) -> Result<Option<Vec<u8>>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Option<Vec<u8>>,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT frequencies FROM memory_collections WHERE agent_id = $1"
-        )
-        .bind(agent.id().0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(Option<Vec<u8>>,)> =
+            sql("SELECT frequencies FROM memory_collections WHERE agent_id = $1")
+                .bind(agent.id().0)
+                .fetch_optional(&mut conn)
+                .await?;
         Ok(row.and_then(|(bytes,)| bytes))
     }
 }

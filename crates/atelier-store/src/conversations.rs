@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, OwnedConversation, Result, Store, Tx,
-    db::on,
+    db::sql,
     file_upkeep::forget_files,
     gate::end_session,
     projects::lock_project,
@@ -81,12 +81,10 @@ impl Store {
                     created_at: time,
                     updated_at: time,
                 };
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO conversations
+                sql("INSERT INTO conversations
                      (id, project_id, tenant_id, user_id, title, status, workspace_enabled, \
                      created_at, updated_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)"
-                )
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)")
                 .bind(conversation.id.0)
                 .bind(owned.project.0)
                 .bind(owned.tenant.as_str())
@@ -95,9 +93,8 @@ impl Store {
                 .bind(conversation.status.as_str())
                 .bind(workspace_enabled)
                 .bind(time)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 let created = Event::ConversationCreated { conversation: conversation.clone() };
                 tx.emit(owned.project, owned.owner, &created);
                 Ok(conversation)
@@ -113,15 +110,14 @@ impl Store {
         id: ConversationId,
     ) -> Result<(OwnedConversation, Conversation)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<ConversationRow> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
+        let row: Option<ConversationRow> =
+            sql("SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
                     workspace_created_at, created_at, updated_at
-             FROM conversations WHERE id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+             FROM conversations WHERE id = $1 AND project_id = $2")
+            .bind(id.0)
+            .bind(owned.project.0)
+            .fetch_optional(&mut conn)
+            .await?;
         let conversation = read_conversation(row.ok_or(Error::NotFound)?)?;
         Ok((OwnedConversation::new(owned.clone(), id), conversation))
     }
@@ -147,12 +143,11 @@ impl Store {
         id: ConversationId,
     ) -> Result<Option<OwnedConversation>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1"
-        )
-        .bind(id.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(Uuid, Uuid, String)> =
+            sql("SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1")
+                .bind(id.0)
+                .fetch_optional(&mut conn)
+                .await?;
         row.map(|row| Ok(OwnedConversation::new(Owned::from_row(row)?, id))).transpose()
     }
 
@@ -163,17 +158,16 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<OwnedConversation>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT c.id, c.project_id, c.user_id, c.tenant_id FROM conversations c
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> =
+            sql("SELECT c.id, c.project_id, c.user_id, c.tenant_id FROM conversations c
              WHERE c.status = 'archived' AND c.updated_at <= $1 AND EXISTS (
                  SELECT 1 FROM conversation_files f WHERE f.conversation_id = c.id
                  AND (f.status = 'active' OR f.restorable))
-             ORDER BY c.id LIMIT $2"
-        )
-        .bind(before)
-        .bind(limit)
-        .fetch_all(c)
-        .await)?;
+             ORDER BY c.id LIMIT $2")
+            .bind(before)
+            .bind(limit)
+            .fetch_all(&mut conn)
+            .await?;
         let owned = |(id, project, user, tenant)| {
             let owned = Owned::from_row((project, user, tenant))?;
             Ok(OwnedConversation::new(owned, ConversationId(id)))
@@ -221,17 +215,14 @@ impl Store {
                 conversation.status = status.unwrap_or(conversation.status);
                 conversation.workspace_enabled =
                     workspace_enabled.unwrap_or(conversation.workspace_enabled);
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE conversations SET title = $1, status = $2, workspace_enabled = $3 \
-                     WHERE id = $4"
-                )
+                sql("UPDATE conversations SET title = $1, status = $2, workspace_enabled = $3 \
+                     WHERE id = $4")
                 .bind(&conversation.title)
                 .bind(conversation.status.as_str())
                 .bind(conversation.workspace_enabled)
                 .bind(id.0)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 let updated = Event::ConversationUpdated { conversation: conversation.clone() };
                 tx.emit(owned.project, owned.owner, &updated);
                 Ok(conversation)
@@ -247,7 +238,7 @@ impl Store {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, id).await?;
                 forget_files(tx, id).await?;
-                on!(&mut tx.conn, |c| {
+                {
                     for table in [
                         "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
                          session_id = $1)",
@@ -257,9 +248,9 @@ impl Store {
                         "DELETE FROM messages WHERE session_id = $1",
                         "DELETE FROM conversations WHERE id = $1",
                     ] {
-                        sqlx::query(table).bind(id.0).execute(&mut *c).await?;
+                        sql(table).bind(id.0).execute(&mut tx.conn).await?;
                     }
-                });
+                };
                 end_session(tx, &owned, id.0).await?;
                 tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
                 Ok(())
@@ -275,15 +266,14 @@ pub(crate) async fn lock_conversation(
     project: ProjectId,
     id: ConversationId,
 ) -> Result<Conversation> {
-    let row: Option<ConversationRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE conversations SET updated_at = $1 WHERE id = $2 AND project_id = $3
+    let row: Option<ConversationRow> =
+        sql("UPDATE conversations SET updated_at = $1 WHERE id = $2 AND project_id = $3
          RETURNING id, project_id, user_id, title, status, workspace_enabled, workspace_path,
-                   workspace_created_at, created_at, updated_at"
-    )
-    .bind(now())
-    .bind(id.0)
-    .bind(project.0)
-    .fetch_optional(c)
-    .await)?;
+                   workspace_created_at, created_at, updated_at")
+        .bind(now())
+        .bind(id.0)
+        .bind(project.0)
+        .fetch_optional(&mut tx.conn)
+        .await?;
     read_conversation(row.ok_or(Error::NotFound)?)
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, OwnedAgent, Result, Store,
-    db::on,
+    db::sql,
     feed::Wakeup,
     rows::{
         from_micros,
@@ -39,56 +39,45 @@ impl Store {
         let agent_id = agent.id();
         self.write(agent.owner(), move |tx| {
             Box::pin(async move {
-                let row: Option<(i64, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT seq, text FROM interactions WHERE agent_id = $1 AND id = $2"
-                )
-                .bind(agent_id.0)
-                .bind(id.0)
-                .fetch_optional(c)
-                .await)?;
+                let row: Option<(i64, String)> =
+                    sql("SELECT seq, text FROM interactions WHERE agent_id = $1 AND id = $2")
+                        .bind(agent_id.0)
+                        .bind(id.0)
+                        .fetch_optional(&mut tx.conn)
+                        .await?;
                 let (seq, old) = row.ok_or(Error::NotFound)?;
                 if let Some(pinned) = pinned {
-                    on!(&mut tx.conn, |c| sqlx::query(
-                        "UPDATE interactions SET pinned = $1 WHERE seq = $2"
-                    )
-                    .bind(pinned)
-                    .bind(seq)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                    sql("UPDATE interactions SET pinned = $1 WHERE seq = $2")
+                        .bind(pinned)
+                        .bind(seq)
+                        .execute(&mut tx.conn)
+                        .await?;
                 }
                 let Some(text) = text.filter(|text| *text != old) else { return Ok(()) };
-                on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "INSERT INTO interaction_history (seq, version, text, replaced_at)
+                sql("INSERT INTO interaction_history (seq, version, text, replaced_at)
                          SELECT $1, COALESCE(MAX(version), 0) + 1, $2, $3
-                         FROM interaction_history WHERE seq = $1",
-                    )
+                         FROM interaction_history WHERE seq = $1")
+                .bind(seq)
+                .bind(&old)
+                .bind(now().timestamp_micros())
+                .execute(&mut tx.conn)
+                .await?;
+                sql("DELETE FROM interaction_history WHERE seq = $1 AND version <=
+                         (SELECT MAX(version) - $2 FROM interaction_history WHERE seq = $1)")
+                .bind(seq)
+                .bind(MAX_FORMER_TEXTS)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("UPDATE interactions SET text = $1 WHERE seq = $2")
+                    .bind(&text)
                     .bind(seq)
-                    .bind(&old)
-                    .bind(now().timestamp_micros())
-                    .execute(&mut *c)
+                    .execute(&mut tx.conn)
                     .await?;
-                    sqlx::query(
-                        "DELETE FROM interaction_history WHERE seq = $1 AND version <=
-                         (SELECT MAX(version) - $2 FROM interaction_history WHERE seq = $1)",
-                    )
-                    .bind(seq)
-                    .bind(MAX_FORMER_TEXTS)
-                    .execute(&mut *c)
-                    .await?;
-                    sqlx::query("UPDATE interactions SET text = $1 WHERE seq = $2")
-                        .bind(&text)
-                        .bind(seq)
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query(
-                        "UPDATE memory_collections SET restless = TRUE WHERE agent_id = $1",
-                    )
+                sql("UPDATE memory_collections SET restless = TRUE WHERE agent_id = $1")
                     .bind(agent_id.0)
-                    .execute(&mut *c)
+                    .execute(&mut tx.conn)
                     .await?;
-                });
+
                 delete_search_data(&mut tx.conn, &[seq]).await?;
                 insert_terms(&mut tx.conn, &[(seq, agent_id, terms.as_slice())]).await?;
                 insert_outbox(&mut tx.conn, &[(agent_id, id.0)]).await?;
@@ -109,15 +98,14 @@ impl Store {
         // A foreign interaction is answered like an unknown one.
         self.interaction(agent, id).await?;
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String, i64)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT h.text, h.replaced_at FROM interaction_history h
+        let rows: Vec<(String, i64)> =
+            sql("SELECT h.text, h.replaced_at FROM interaction_history h
              JOIN interactions i ON i.seq = h.seq WHERE i.agent_id = $1 AND i.id = $2
-             ORDER BY h.version"
-        )
-        .bind(agent.id().0)
-        .bind(id.0)
-        .fetch_all(c)
-        .await)?;
+             ORDER BY h.version")
+            .bind(agent.id().0)
+            .bind(id.0)
+            .fetch_all(&mut conn)
+            .await?;
         let read = |(text, replaced_at): (String, i64)| {
             let text = masked(&text).into_owned();
             Ok(FormerText { text, replaced_at: from_micros(replaced_at)? })

@@ -1,17 +1,22 @@
-//! Connections to SQLite and PostgreSQL, and one body of queries for both.
+//! Connections to SQLite and PostgreSQL, and one way to ask both.
+//!
+//! A query is written once: `sql("…").bind(…).fetch_all(&mut conn)`.
 
+mod error;
+mod lite;
 mod pg;
 mod pool;
 mod pulse;
+mod sql;
+mod value;
 
 use crate::{Error, Result};
+pub use error::DbError;
+pub(crate) use lite::{Lite, LiteConn, open_file, query};
 pub(crate) use pg::{Pg, PgConn};
-use pool::{Pool, PoolOptions, Pooled};
-use sqlx::{
-    ConnectOptions, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
-};
-use std::{path::PathBuf, time::Duration};
+pub(crate) use sql::{Sql, SqlBuilder, sql};
+use std::path::PathBuf;
+pub(crate) use value::{Row, Value, time_text};
 
 /// Where the data is.
 #[derive(Debug, Clone)]
@@ -43,14 +48,6 @@ pub(crate) enum Db {
     Pg(Box<Pg>),
 }
 
-/// The connections to SQLite.
-#[derive(Clone)]
-pub(crate) struct Lite {
-    pub(crate) pool: Pool<SqliteConnection>,
-    /// For heartbeats and probes, which wait only a moment for the lock.
-    vital: Pool<SqliteConnection>,
-}
-
 /// How many of the pooled connections are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -62,34 +59,9 @@ pub(crate) struct Usage {
 
 /// A connection to either database, borrowed for a read or held by the writer.
 pub(crate) enum Conn {
-    Lite(Pooled<SqliteConnection>),
+    Lite(LiteConn),
     Pg(PgConn),
 }
-
-/// Runs one body of code on the database of a connection. The body is compiled for both databases,
-/// so a query that fits only one of them does not build.
-macro_rules! on {
-    ($conn:expr, |$c:ident| $body:expr) => {
-        match $conn {
-            $crate::db::Conn::Lite(conn) => {
-                let $c: &mut sqlx::SqliteConnection = &mut *conn;
-                $body
-            }
-            $crate::db::Conn::Pg(conn) => {
-                let $c: &mut $crate::db::PgConn = &mut *conn;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use on;
-
-/// Connections to SQLite: one for the writer, the others for readers.
-const LITE_CONNECTIONS: usize = 5;
-/// How long a heartbeat or a probe waits for the lock of SQLite.
-const LITE_VITAL_WAIT: Duration = Duration::from_secs(2);
-/// How long a reader waits for a connection to SQLite.
-const LITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Db {
     pub(crate) async fn open(settings: &Settings) -> Result<Self> {
@@ -104,57 +76,46 @@ impl Db {
 
     async fn open_lite(settings: &Settings) -> Result<Self> {
         let path = settings.data.join("atelier.db");
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // FULL makes a commit wait for the disk: what was answered survives a power cut.
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_secs(5))
-            // A statement for several rows is prepared for a dozen numbers of rows
-            // (`rows_at_once`).
-            .statement_cache_capacity(250)
-            .pragma("cache_size", "-4000");
-        let pool = |size: usize, options: SqliteConnectOptions| {
-            Pool::new(PoolOptions {
-                size,
-                timeout: LITE_TIMEOUT,
-                check: false,
-                open: Box::new(move || {
-                    let options = options.clone();
-                    Box::pin(async move { options.connect().await })
-                }),
-            })
-        };
-        // One for the heartbeat and one for probes, which must not wait for each other.
-        let vital = pool(2, options.clone().busy_timeout(LITE_VITAL_WAIT));
-        let pool = pool(LITE_CONNECTIONS, options);
-        match pool.connect().await {
-            Ok(conn) => drop(conn),
-            Err(source) => return Err(Error::Open { place: path.display().to_string(), source }),
+        match Lite::open(&path).await {
+            Ok(lite) => Ok(Db::Lite(Box::new(lite))),
+            Err(source) => Err(Error::Open { place: path.display().to_string(), source }),
         }
-        Ok(Db::Lite(Box::new(Lite { pool, vital })))
     }
 
-    pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
+    pub(crate) async fn connect(&self) -> Result<Conn, DbError> {
         Ok(match self {
-            Db::Lite(lite) => Conn::Lite(lite.pool.connect().await?),
+            Db::Lite(lite) => Conn::Lite(lite.connect().await?),
+            Db::Pg(pg) => Conn::Pg(pg.connect().await?),
+        })
+    }
+
+    /// A connection for statements that are known to take long. They block no task.
+    pub(crate) async fn connect_for_long(&self) -> Result<Conn, DbError> {
+        Ok(match self {
+            Db::Lite(lite) => Conn::Lite(lite.connect_elsewhere().await?),
+            Db::Pg(pg) => Conn::Pg(pg.connect().await?),
+        })
+    }
+
+    /// A connection for a lane of the writer. On SQLite it blocks the thread that uses it.
+    pub(crate) async fn connect_writer(&self) -> Result<Conn, DbError> {
+        Ok(match self {
+            Db::Lite(lite) => Conn::Lite(lite.connect_writer().await?),
             Db::Pg(pg) => Conn::Pg(pg.connect().await?),
         })
     }
 
     /// A connection for what must not wait until a request returns its connection.
-    pub(crate) async fn connect_vital(&self) -> Result<Conn, sqlx::Error> {
+    pub(crate) async fn connect_vital(&self) -> Result<Conn, DbError> {
         match self {
-            Db::Lite(lite) => Ok(Conn::Lite(lite.vital.connect().await?)),
+            Db::Lite(lite) => Ok(Conn::Lite(lite.connect_vital().await?)),
             Db::Pg(pg) => Ok(Conn::Pg(pg.connect_vital().await?)),
         }
     }
 
     pub(crate) fn usage(&self) -> Usage {
         match self {
-            Db::Lite(lite) => lite.pool.usage(),
+            Db::Lite(lite) => lite.usage(),
             Db::Pg(pg) => pg.usage(),
         }
     }
@@ -168,10 +129,7 @@ impl Db {
 
     pub(crate) async fn close(&self) {
         match self {
-            Db::Lite(lite) => {
-                lite.pool.close().await;
-                lite.vital.close().await;
-            }
+            Db::Lite(lite) => lite.close().await,
             Db::Pg(pg) => pg.close().await,
         }
     }
@@ -181,14 +139,17 @@ impl Conn {
     /// Closes the connection instead of returning it: it may be in the middle of a transaction.
     pub(crate) fn discard(self) {
         match self {
-            Conn::Lite(mut conn) => conn.discard(),
+            Conn::Lite(conn) => conn.discard(),
             Conn::Pg(conn) => conn.discard(),
         }
     }
 
     /// Runs statements without arguments, such as `BEGIN`.
-    pub(crate) async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
-        on!(self, |c| sqlx::raw_sql(sql).execute(c).await.map(drop))
+    pub(crate) async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
+        match self {
+            Conn::Lite(conn) => conn.run_batch(sql).await,
+            Conn::Pg(conn) => Ok(sqlx::raw_sql(sql).execute(conn).await.map(drop)?),
+        }
     }
 }
 
@@ -206,3 +167,6 @@ pub fn masked(url: &str) -> String {
         None => format!("{scheme}://{place}{query}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 use crate::{
     Error, Result,
     clients::clients,
-    db::{Conn, on},
+    db::{Conn, sql},
     rows::{from_json, read_record},
     writer::GroupReader,
 };
@@ -47,23 +47,21 @@ impl GroupReader {
 
 /// The project's permissions that have not been withdrawn.
 pub(crate) async fn grants(conn: &mut Conn, project: ProjectId) -> Result<Vec<Grant>> {
-    let rows: Vec<(String,)> = on!(conn, |c| sqlx::query_as(
-        "SELECT record FROM grants WHERE project_id = $1 AND withdrawn_at IS NULL ORDER BY id"
-    )
-    .bind(project.0)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<(String,)> =
+        sql("SELECT record FROM grants WHERE project_id = $1 AND withdrawn_at IS NULL ORDER BY id")
+            .bind(project.0)
+            .fetch_all(conn)
+            .await?;
     rows.into_iter().map(read_record).collect()
 }
 
 /// The settings of a project, and whether it was deleted.
 async fn settings(conn: &mut Conn, project: ProjectId) -> Result<(Value, bool)> {
-    let row: Option<(String, bool)> = on!(conn, |c| {
-        sqlx::query_as("SELECT settings, deleted_at IS NOT NULL FROM projects WHERE id = $1")
+    let row: Option<(String, bool)> =
+        sql("SELECT settings, deleted_at IS NOT NULL FROM projects WHERE id = $1")
             .bind(project.0)
-            .fetch_optional(c)
-            .await
-    })?;
+            .fetch_optional(conn)
+            .await?;
     let (settings, deleted) = row.ok_or(Error::NotFound)?;
     Ok((from_json(&settings)?, deleted))
 }

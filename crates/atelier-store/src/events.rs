@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Store,
-    db::{Conn, on},
+    db::{Conn, DbError, SqlBuilder, sql},
     rows::{now, rows_at_once},
 };
 use atelier_core::{Event, ProjectId, UserId};
@@ -69,12 +69,11 @@ impl PendingEvent {
 }
 
 /// Numbers the events and writes them. Two nodes never write for one owner at the same time, so no
-/// two writers wait for each other's counters. The SQL `then` is sent in the same trip as the last events.
+/// two writers wait for each other's counters.
 pub(crate) async fn append(
     conn: &mut Conn,
     pending: Vec<PendingEvent>,
-    then: &'static str,
-) -> Result<Vec<Arc<StoredEvent>>, sqlx::Error> {
+) -> Result<Vec<Arc<StoredEvent>>, DbError> {
     let (mut users, mut projects) = (BTreeMap::new(), BTreeMap::new());
     for event in &pending {
         *users.entry(event.user.0).or_insert(0) += 1;
@@ -102,22 +101,19 @@ pub(crate) async fn append(
     let mut left = stored.iter().zip(times).collect::<Vec<_>>().into_iter();
     while left.len() > 0 {
         let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO events (project_id, seq, user_id, user_seq, name, data, created_at) ",
-            );
-            insert.push_values(left.by_ref().take(size), |mut row, (event, time)| {
-                row.push_bind(event.project.0)
-                    .push_bind(event.seq)
-                    .push_bind(event.user.0)
-                    .push_bind(event.user_seq)
-                    .push_bind(&event.name)
-                    .push_bind(&event.data)
-                    .push_bind(time);
-            });
-            insert.push(if left.len() == 0 { then } else { "" });
-            insert.build().execute(c).await.map(drop)
-        })?;
+        let mut insert = SqlBuilder::new(
+            "INSERT INTO events (project_id, seq, user_id, user_seq, name, data, created_at) ",
+        );
+        insert.push_values(left.by_ref().take(size), |mut row, (event, time)| {
+            row.push_bind(event.project.0)
+                .push_bind(event.seq)
+                .push_bind(event.user.0)
+                .push_bind(event.user_seq)
+                .push_bind(&event.name)
+                .push_bind(&event.data)
+                .push_bind(time);
+        });
+        insert.execute(conn).await?;
     }
     Ok(stored)
 }
@@ -127,7 +123,7 @@ async fn take_numbers(
     conn: &mut Conn,
     users: &mut BTreeMap<Uuid, i64>,
     projects: &mut BTreeMap<Uuid, i64>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     let needed = |counters: &BTreeMap<Uuid, i64>| {
         counters.iter().map(|(id, n)| (*id, *n)).collect::<Vec<_>>()
     };
@@ -135,33 +131,33 @@ async fn take_numbers(
     let parts = of_users.chunks(128).map(|part| ("users", part));
     let parts: Vec<_> =
         parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
-    // One trip: SQLite takes several statements, PostgreSQL one statement of several parts.
-    let several = matches!(conn, Conn::Lite(_));
-    for parts in parts.chunks(8) {
-        let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
-            let mut update = sqlx::QueryBuilder::new(if several { "" } else { "WITH " });
-            for (n, (table, needed)) in parts.iter().enumerate() {
-                if !several {
-                    update.push(if n == 0 { "" } else { ", " }).push(format_args!("part{n} AS ("));
-                }
-                update
-                    .push("UPDATE ")
-                    .push(table)
-                    .push(" SET event_seq = event_seq + v.column2 FROM (");
-                update.push_values(*needed, |mut row, (id, count)| {
-                    row.push_bind(*id).push_bind(*count);
-                });
-                update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq");
-                update.push(if several { ";" } else { ")" });
+    // PostgreSQL takes one statement of several parts, to save trips.
+    let at_once = if matches!(conn, Conn::Lite(_)) { 1 } else { 8 };
+    for parts in parts.chunks(at_once) {
+        let mut update = SqlBuilder::new(if at_once > 1 { "WITH " } else { "" });
+        for (n, (table, needed)) in parts.iter().enumerate() {
+            if at_once > 1 {
+                update.push(if n == 0 { "" } else { ", " }).push(format_args!("part{n} AS ("));
             }
-            for n in 0..if several { 0 } else { parts.len() } {
+            update
+                .push("UPDATE ")
+                .push(table)
+                .push(" SET event_seq = event_seq + v.column2 FROM (");
+            update.push_values(*needed, |mut row, (id, count)| {
+                row.push_bind(*id).push_bind(*count);
+            });
+            update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq");
+            update.push(if at_once > 1 { ")" } else { "" });
+        }
+        if at_once > 1 {
+            for n in 0..parts.len() {
                 let all = if n == 0 { " " } else { " UNION ALL " };
                 update.push(all).push(format_args!("SELECT id, event_seq FROM part{n}"));
             }
-            update.build_query_as().fetch_all(c).await
-        })?;
+        }
+        let raised: Vec<(Uuid, i64)> = update.fetch_all(conn).await?;
         if raised.len() != parts.iter().map(|(_, needed)| needed.len()).sum::<usize>() {
-            return Err(sqlx::Error::RowNotFound);
+            return Err(DbError::RowNotFound);
         }
         for (id, last) in raised {
             // A user and a project never have the same id.
@@ -194,15 +190,14 @@ pub struct Retention {
 impl Store {
     /// The number of the last event, and of the last event that retention has removed.
     pub(crate) async fn event_bounds(&self, scope: Scope) -> Result<(i64, i64)> {
-        let (sql, id) = match scope {
+        let (text, id) = match scope {
             Scope::Project(id) => {
                 ("SELECT event_seq, event_floor FROM projects WHERE id = $1", id.0)
             }
             Scope::User(id) => ("SELECT event_seq, event_floor FROM users WHERE id = $1", id.0),
         };
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| sqlx::query_as(sql).bind(id).fetch_optional(c).await)?
-            .ok_or(Error::NotFound)
+        sql(text).bind(id).fetch_optional(&mut conn).await?.ok_or(Error::NotFound)
     }
 
     pub(crate) async fn events_after(
@@ -211,7 +206,7 @@ impl Store {
         cursor: i64,
         limit: i64,
     ) -> Result<Vec<Arc<StoredEvent>>> {
-        let (sql, id) = match scope {
+        let (text, id) = match scope {
             Scope::Project(id) => (
                 "SELECT project_id, user_id, seq, user_seq, name, data FROM events
                  WHERE project_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
@@ -225,12 +220,7 @@ impl Store {
         };
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid, Uuid, i64, i64, String, String)> =
-            on!(&mut conn, |c| sqlx::query_as(sql)
-                .bind(id)
-                .bind(cursor)
-                .bind(limit)
-                .fetch_all(c)
-                .await)?;
+            sql(text).bind(id).bind(cursor).bind(limit).fetch_all(&mut conn).await?;
         Ok(rows
             .into_iter()
             .map(|(project, user, seq, user_seq, name, data)| {
@@ -255,17 +245,13 @@ impl Store {
             .unwrap_or(DateTime::<Utc>::UNIX_EPOCH);
         let keep = i64::from(retention.events);
         let mut conn = self.db.connect().await?;
-        let projects: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT id, user_id FROM projects p WHERE EXISTS (
+        let projects: Vec<(Uuid, Uuid)> = sql("SELECT id, user_id FROM projects p WHERE EXISTS (
                    SELECT 1 FROM events e WHERE e.project_id = p.id AND e.seq = p.event_floor + 1
-                   AND (e.created_at < $1 OR e.seq <= p.event_seq - $2))",
-            )
-            .bind(before)
-            .bind(keep)
-            .fetch_all(c)
-            .await
-        })?;
+                   AND (e.created_at < $1 OR e.seq <= p.event_seq - $2))")
+        .bind(before)
+        .bind(keep)
+        .fetch_all(&mut conn)
+        .await?;
         drop(conn);
         let mut removed = 0;
         for (project, user) in projects {
@@ -286,47 +272,39 @@ async fn remove(
     before: DateTime<Utc>,
     keep: i64,
 ) -> Result<u64> {
-    let (last, user_last): (Option<i64>, Option<i64>) = on!(&mut *conn, |c| {
-        sqlx::query_as(
-            "SELECT MAX(e.seq), MAX(e.user_seq) FROM events e, projects p
+    let (last, user_last): (Option<i64>, Option<i64>) =
+        sql("SELECT MAX(e.seq), MAX(e.user_seq) FROM events e, projects p
              WHERE p.id = $1 AND e.project_id = p.id AND (e.created_at < $2 OR e.seq <= \
-             p.event_seq - $3)",
-        )
+             p.event_seq - $3)")
         .bind(project)
         .bind(before)
         .bind(keep)
-        .fetch_one(c)
-        .await
-    })?;
+        .fetch_one(conn)
+        .await?;
     let (Some(last), Some(user_last)) = (last, user_last) else {
         return Ok(0);
     };
     // The floors rise with the removal: a reader below them has to start again and never sees a
     // gap.
-    on!(&mut *conn, |c| {
-        sqlx::query("UPDATE users SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
-            .bind(user_last)
-            .bind(user)
-            .execute(&mut *c)
-            .await?;
-        sqlx::query("UPDATE projects SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
-            .bind(last)
-            .bind(project)
-            .execute(&mut *c)
-            .await?;
-        let removed = sqlx::query("DELETE FROM events WHERE project_id = $1 AND seq <= $2")
-            .bind(project)
-            .bind(last)
-            .execute(&mut *c)
-            .await?
-            .rows_affected();
-        sqlx::query(
-            "DELETE FROM projects WHERE id = $1 AND deleted_at IS NOT NULL AND event_seq = $2",
-        )
+    sql("UPDATE users SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
+        .bind(user_last)
+        .bind(user)
+        .execute(conn)
+        .await?;
+    sql("UPDATE projects SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
+        .bind(last)
+        .bind(project)
+        .execute(conn)
+        .await?;
+    let removed = sql("DELETE FROM events WHERE project_id = $1 AND seq <= $2")
         .bind(project)
         .bind(last)
-        .execute(&mut *c)
+        .execute(conn)
         .await?;
-        Ok(removed)
-    })
+    sql("DELETE FROM projects WHERE id = $1 AND deleted_at IS NOT NULL AND event_seq = $2")
+        .bind(project)
+        .bind(last)
+        .execute(conn)
+        .await?;
+    Ok(removed)
 }

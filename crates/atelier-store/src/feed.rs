@@ -11,7 +11,7 @@ pub(crate) mod redis;
 use crate::{
     Error, Result, Store,
     access::Owned,
-    db::{Conn, Db, Pg},
+    db::{Conn, Db, DbError, Pg, sql},
     events::{Cursor, Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
@@ -417,7 +417,7 @@ pub(crate) async fn commit(
     events: &[Arc<StoredEvent>],
     wakeups: &[Wakeup],
     feeds: &Feeds,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     let (Conn::Pg(pg), Some(peers)) = (&mut *conn, &feeds.peers) else {
         return conn.run("COMMIT").await;
     };
@@ -432,16 +432,16 @@ pub(crate) async fn commit(
         sql += &format!("SELECT pg_notify('{}', '{message}'); ", peers::CHANGES);
     }
     sql += "COMMIT";
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(pg).await.map(drop)
+    Ok(sqlx::raw_sql(AssertSqlSafe(sql)).execute(pg).await.map(drop)?)
 }
 
 /// The channel in Redis for the nodes of this database. Installations that share a Redis are told
 /// apart by the microsecond in which their database was set up.
 async fn redis_channel(pg: &Pg) -> Result<String> {
-    let mut conn = pg.connect().await?;
-    let sql = "SELECT CAST(EXTRACT(EPOCH FROM MIN(installed_on)) * 1000000 AS BIGINT)
-               FROM _sqlx_migrations";
-    let (set_up,): (i64,) = sqlx::query_as(sql).fetch_one(&mut conn).await?;
+    let mut conn = Conn::Pg(pg.connect().await?);
+    let query = sql("SELECT CAST(EXTRACT(EPOCH FROM MIN(installed_on)) * 1000000 AS BIGINT)
+                     FROM _sqlx_migrations");
+    let (set_up,): (i64,) = query.fetch_one(&mut conn).await?;
     Ok(format!("atelier:{set_up}"))
 }
 
@@ -456,7 +456,7 @@ async fn listen(pg: Pg, feeds: Weak<Feeds>) {
     }
 }
 
-async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
+async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), DbError> {
     let mut listener = sqlx::postgres::PgListener::connect_with(&pg.listener_pool()).await?;
     listener.listen_all([peers::CHANGES, peers::WORDS]).await?;
     // Notifications before this moment were missed.
@@ -480,8 +480,9 @@ async fn receive(pg: &Pg, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
             None => {
                 // A connection that is dead delivers nothing, not even an error.
                 let check = sqlx::query("SELECT 1").execute(&mut listener);
-                let checked = tokio::time::timeout(LOOK_AGAIN, check).await;
-                checked.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+                tokio::time::timeout(LOOK_AGAIN, check)
+                    .await
+                    .map_err(|_| DbError::no_answer())??;
                 feeds.all_followed()
             }
         };
@@ -496,7 +497,7 @@ impl Feeds {
 }
 
 /// Looks up how far the given logs go, and wakes their readers.
-async fn catch_up(pg: &Pg, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
+async fn catch_up(pg: &Pg, feeds: &Feeds, logs: &[Scope]) -> Result<(), DbError> {
     let followed: Vec<_> = logs.iter().filter_map(|&log| Some((log, feeds.find(log)?))).collect();
     let ids = |pick: fn(&Scope) -> Option<Uuid>| -> Vec<Uuid> {
         followed.iter().filter_map(|(log, _)| pick(log)).collect()
@@ -506,15 +507,14 @@ async fn catch_up(pg: &Pg, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Er
     if followed.is_empty() {
         return Ok(());
     }
-    let mut conn = pg.connect().await?;
+    let mut conn = Conn::Pg(pg.connect().await?);
     let mut heads: HashMap<Uuid, i64> = HashMap::new();
-    for (sql, ids) in [
+    for (query, ids) in [
         ("SELECT id, event_seq FROM projects WHERE id = ANY($1)", projects),
         ("SELECT id, event_seq FROM users WHERE id = ANY($1)", users),
     ] {
         if !ids.is_empty() {
-            let rows = sqlx::query_as::<_, (Uuid, i64)>(sql).bind(ids).fetch_all(&mut conn);
-            heads.extend(rows.await?);
+            heads.extend(sql(query).bind(ids).fetch_all::<(Uuid, i64)>(&mut conn).await?);
         }
     }
     for (log, feed) in followed {

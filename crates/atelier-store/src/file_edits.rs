@@ -7,7 +7,7 @@ mod tree;
 use crate::{
     Error, Fence, Owned, Result, Store, Tx,
     conversations::lock_conversation,
-    db::on,
+    db::sql,
     file_leases::check_fence,
     file_upkeep::{forget_blob, mark_stale, remove_later},
     file_uploads::{Upload, complete, open_upload},
@@ -211,27 +211,23 @@ impl Store {
 
 /// Counts a change of a conversation's files.
 async fn next_generation(tx: &mut Tx, conversation: ConversationId) -> Result<i64> {
-    let (generation,): (i64,) = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE conversations SET files_generation = files_generation + 1 WHERE id = $1
-         RETURNING files_generation"
-    )
-    .bind(conversation.0)
-    .fetch_one(c)
-    .await)?;
+    let (generation,): (i64,) =
+        sql("UPDATE conversations SET files_generation = files_generation + 1 WHERE id = $1
+         RETURNING files_generation")
+        .bind(conversation.0)
+        .fetch_one(&mut tx.conn)
+        .await?;
     Ok(generation)
 }
 
 /// Stores where the files of a conversation are, with the first change to them.
 async fn create_workspace(tx: &mut Tx, conversation: ConversationId, path: &str) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query(
-        "UPDATE conversations SET workspace_path = $1, workspace_created_at = $2 WHERE id = $3"
-    )
-    .bind(path)
-    .bind(now())
-    .bind(conversation.0)
-    .execute(c)
-    .await
-    .map(drop))?;
+    sql("UPDATE conversations SET workspace_path = $1, workspace_created_at = $2 WHERE id = $3")
+        .bind(path)
+        .bind(now())
+        .bind(conversation.0)
+        .execute(&mut tx.conn)
+        .await?;
     Ok(())
 }
 
@@ -359,26 +355,24 @@ impl<'t> FileEditor<'t> {
 
     /// A deleted file that can be restored.
     async fn restorable(&mut self, id: FileId) -> Result<Option<ConversationFile>> {
-        on!(&mut self.tx.conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files
+        let text = format!(
+            "SELECT {COLUMNS} FROM conversation_files
                  WHERE file_id = $1 AND conversation_id = $2 AND status = 'deleted' AND restorable"
-            );
-            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
-            let row = row.bind(id.0).bind(self.conversation.0).fetch_optional(c).await?;
-            row.as_ref().map(read_file).transpose()
-        })
+        );
+        let row = sql(text)
+            .bind(id.0)
+            .bind(self.conversation.0)
+            .fetch_optional(&mut self.tx.conn)
+            .await?;
+        row.map(read_file).transpose()
     }
 
     async fn set_restorable(&mut self, id: FileId, restorable: bool) -> Result<()> {
-        on!(&mut self.tx.conn, |c| sqlx::query(
-            "UPDATE conversation_files SET restorable = $1 WHERE file_id = $2"
-        )
-        .bind(restorable)
-        .bind(id.0)
-        .execute(c)
-        .await
-        .map(drop))?;
+        sql("UPDATE conversation_files SET restorable = $1 WHERE file_id = $2")
+            .bind(restorable)
+            .bind(id.0)
+            .execute(&mut self.tx.conn)
+            .await?;
         Ok(())
     }
 
@@ -409,43 +403,36 @@ impl<'t> FileEditor<'t> {
     /// Stores equal content once: the first object stays and a second one is removed, unless the
     /// first is known to be lost.
     async fn store_blob(&mut self, blob: &Blob) -> Result<()> {
-        let found: Option<(String,)> = on!(&mut self.tx.conn, |c| sqlx::query_as(
-            "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
-        )
-        .bind(self.conversation.0)
-        .bind(&blob.checksum)
-        .fetch_optional(c)
-        .await)?;
+        let found: Option<(String,)> =
+            sql("SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2")
+                .bind(self.conversation.0)
+                .bind(&blob.checksum)
+                .fetch_optional(&mut self.tx.conn)
+                .await?;
         match (&found, &blob.key) {
             (None, None) => return Err(Error::BlobGone),
             (Some((lost,)), Some(key)) if blob.instead_of.as_ref() == Some(lost) => {
-                on!(&mut self.tx.conn, |c| {
-                    sqlx::query(
-                        "UPDATE file_blobs SET object_key = $3 WHERE conversation_id = $1 AND \
-                     checksum = $2",
-                    )
-                    .bind(self.conversation.0)
-                    .bind(&blob.checksum)
-                    .bind(key)
-                    .execute(c)
-                    .await
-                    .map(drop)
-                })?;
+                sql("UPDATE file_blobs SET object_key = $3 WHERE conversation_id = $1 AND \
+                     checksum = $2")
+                .bind(self.conversation.0)
+                .bind(&blob.checksum)
+                .bind(key)
+                .execute(&mut self.tx.conn)
+                .await?;
                 remove_later(self.tx, lost).await?;
             }
             (Some((kept,)), Some(key)) if kept != key => remove_later(self.tx, key).await?,
             (Some(_), _) => {}
-            (None, Some(key)) => on!(&mut self.tx.conn, |c| sqlx::query(
-                "INSERT INTO file_blobs (conversation_id, checksum, object_key, file_size)
-                 VALUES ($1, $2, $3, $4)"
-            )
-            .bind(self.conversation.0)
-            .bind(&blob.checksum)
-            .bind(key)
-            .bind(blob.size)
-            .execute(c)
-            .await
-            .map(drop))?,
+            (None, Some(key)) => {
+                sql("INSERT INTO file_blobs (conversation_id, checksum, object_key, file_size)
+                 VALUES ($1, $2, $3, $4)")
+                .bind(self.conversation.0)
+                .bind(&blob.checksum)
+                .bind(key)
+                .bind(blob.size)
+                .execute(&mut self.tx.conn)
+                .await?;
+            }
         }
         Ok(())
     }
@@ -487,72 +474,59 @@ impl<'t> FileEditor<'t> {
             Some(_) => self.save(&file).await?,
             None => self.insert(&file).await?,
         }
-        on!(&mut self.tx.conn, |c| {
-            sqlx::query(
-                "INSERT INTO file_versions (file_id, version, conversation_id, original_name, \
+        sql("INSERT INTO file_versions (file_id, version, conversation_id, original_name, \
              file_size, mime_type,
              source, checksum, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
-             $9, $10)",
-            )
-            .bind(file.file_id.0)
-            .bind(file.version)
-            .bind(self.conversation.0)
-            .bind(&file.original_name)
-            .bind(file.file_size)
-            .bind(&file.mime_type)
-            .bind(file.source.as_str())
-            .bind(&file.checksum)
-            .bind(file.created_by.map(|user| user.0))
-            .bind(time)
-            .execute(c)
-            .await
-            .map(drop)
-        })?;
+             $9, $10)")
+        .bind(file.file_id.0)
+        .bind(file.version)
+        .bind(self.conversation.0)
+        .bind(&file.original_name)
+        .bind(file.file_size)
+        .bind(&file.mime_type)
+        .bind(file.source.as_str())
+        .bind(&file.checksum)
+        .bind(file.created_by.map(|user| user.0))
+        .bind(time)
+        .execute(&mut self.tx.conn)
+        .await?;
         self.mark_stale(&file.file_path).await?;
         self.record(if old.is_some() { ChangeKind::Updated } else { ChangeKind::Created }, &file);
         Ok(file)
     }
 
     async fn insert(&mut self, file: &ConversationFile) -> Result<()> {
-        on!(&mut self.tx.conn, |c| {
-            sqlx::query(
-                "INSERT INTO conversation_files (file_id, conversation_id, file_path, original_name, \
+        sql("INSERT INTO conversation_files (file_id, conversation_id, file_path, original_name, \
              description,
              file_size, mime_type, version, source, is_presented, checksum, status, created_by, \
              created_at,
              updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'active', $12, \
-             $13, $13)",
-            )
-            .bind(file.file_id.0)
-            .bind(self.conversation.0)
-            .bind(file.file_path.as_str())
-            .bind(&file.original_name)
-            .bind(&file.description)
-            .bind(file.file_size)
-            .bind(&file.mime_type)
-            .bind(file.version)
-            .bind(file.source.as_str())
-            .bind(file.is_presented)
-            .bind(&file.checksum)
-            .bind(file.created_by.map(|user| user.0))
-            .bind(file.created_at)
-            .execute(c)
-            .await
-            .map(drop)
-        })?;
+             $13, $13)")
+        .bind(file.file_id.0)
+        .bind(self.conversation.0)
+        .bind(file.file_path.as_str())
+        .bind(&file.original_name)
+        .bind(&file.description)
+        .bind(file.file_size)
+        .bind(&file.mime_type)
+        .bind(file.version)
+        .bind(file.source.as_str())
+        .bind(file.is_presented)
+        .bind(&file.checksum)
+        .bind(file.created_by.map(|user| user.0))
+        .bind(file.created_at)
+        .execute(&mut self.tx.conn)
+        .await?;
         Ok(())
     }
 
     async fn save(&mut self, file: &ConversationFile) -> Result<()> {
         let status = if file.status == FileStatus::Active { "active" } else { "deleted" };
-        on!(&mut self.tx.conn, |c| {
-            sqlx::query(
-            "UPDATE conversation_files SET file_path = $1, original_name = $2, description = $3, \
+        sql("UPDATE conversation_files SET file_path = $1, original_name = $2, description = $3, \
              file_size = $4,
              mime_type = $5, version = $6, source = $7, is_presented = $8, checksum = $9, status \
              = $10,
-             created_by = $11, updated_at = $12 WHERE file_id = $13"
-        )
+             created_by = $11, updated_at = $12 WHERE file_id = $13")
         .bind(file.file_path.as_str())
         .bind(&file.original_name)
         .bind(&file.description)
@@ -566,35 +540,29 @@ impl<'t> FileEditor<'t> {
         .bind(file.created_by.map(|user| user.0))
         .bind(file.updated_at)
         .bind(file.file_id.0)
-        .execute(c)
-        .await
-        .map(drop)
-        })?;
+        .execute(&mut self.tx.conn)
+        .await?;
         Ok(())
     }
 
     /// Writes the media type of the newest version, which a new name may change.
     async fn save_mime_type(&mut self, file: &ConversationFile) -> Result<()> {
-        on!(&mut self.tx.conn, |c| sqlx::query(
-            "UPDATE file_versions SET mime_type = $1 WHERE file_id = $2 AND version = $3"
-        )
-        .bind(&file.mime_type)
-        .bind(file.file_id.0)
-        .bind(file.version)
-        .execute(c)
-        .await
-        .map(drop))?;
+        sql("UPDATE file_versions SET mime_type = $1 WHERE file_id = $2 AND version = $3")
+            .bind(&file.mime_type)
+            .bind(file.file_id.0)
+            .bind(file.version)
+            .execute(&mut self.tx.conn)
+            .await?;
         Ok(())
     }
 
     /// The checksums of all versions of a file.
     async fn checksums(&mut self, file: FileId) -> Result<Vec<String>> {
-        let rows: Vec<(String,)> = on!(&mut self.tx.conn, |c| sqlx::query_as(
-            "SELECT DISTINCT checksum FROM file_versions WHERE file_id = $1"
-        )
-        .bind(file.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(String,)> =
+            sql("SELECT DISTINCT checksum FROM file_versions WHERE file_id = $1")
+                .bind(file.0)
+                .fetch_all(&mut self.tx.conn)
+                .await?;
         Ok(rows.into_iter().map(|(checksum,)| checksum).collect())
     }
 

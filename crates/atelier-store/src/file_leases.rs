@@ -2,7 +2,7 @@
 //! by the database's time, while its node is alive. Every new holder gets a higher fence, so a
 //! holder that has lost its lease cannot write any more.
 
-use crate::{Error, Owned, Result, Store, Tx, db::on, nodes::is_gone};
+use crate::{Error, Owned, Result, Store, Tx, db::sql, nodes::is_gone};
 use atelier_core::{ConversationId, time_delta};
 use std::time::Duration;
 
@@ -22,23 +22,21 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let now = tx.time().await?;
-                let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
-                    sqlx::query_as(concat!(
-                        "INSERT INTO workspace_leases AS l (conversation_id, fence, lease_until, \
+                let row: Option<(i64,)> = sql(concat!(
+                    "INSERT INTO workspace_leases AS l (conversation_id, fence, lease_until, \
                          node)
                          VALUES ($1, 1, $2, $3) ON CONFLICT (conversation_id) DO UPDATE
                          SET fence = l.fence + 1, lease_until = $2, node = $3
                          WHERE l.lease_until <= $4 OR ",
-                        is_gone!("l.node", "$3", "$4"),
-                        " RETURNING fence"
-                    ))
-                    .bind(conversation.0)
-                    .bind(now + time_delta(time))
-                    .bind(node.0)
-                    .bind(now)
-                    .fetch_optional(c)
-                    .await
-                })?;
+                    is_gone!("l.node", "$3", "$4"),
+                    " RETURNING fence"
+                ))
+                .bind(conversation.0)
+                .bind(now + time_delta(time))
+                .bind(node.0)
+                .bind(now)
+                .fetch_optional(&mut tx.conn)
+                .await?;
                 Ok(row.map(|(fence,)| Fence(fence)))
             })
         })
@@ -56,17 +54,14 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let now = tx.time().await?;
-                let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE workspace_leases SET lease_until = $1
-                     WHERE conversation_id = $2 AND fence = $3 AND lease_until > $4"
-                )
+                let renewed: u64 = sql("UPDATE workspace_leases SET lease_until = $1
+                     WHERE conversation_id = $2 AND fence = $3 AND lease_until > $4")
                 .bind(now + time_delta(time))
                 .bind(conversation.0)
                 .bind(fence.0)
                 .bind(now)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
+                .execute(&mut tx.conn)
+                .await?;
                 if renewed == 1 { Ok(()) } else { Err(Error::LeaseLost) }
             })
         })
@@ -80,12 +75,11 @@ pub(crate) async fn check_fence(
     fence: Fence,
 ) -> Result<()> {
     let now = tx.time().await?;
-    let row: Option<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2"
-    )
-    .bind(conversation.0)
-    .bind(now)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<(i64,)> =
+        sql("SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2")
+            .bind(conversation.0)
+            .bind(now)
+            .fetch_optional(&mut tx.conn)
+            .await?;
     if row == Some((fence.0,)) { Ok(()) } else { Err(Error::LeaseLost) }
 }

@@ -4,7 +4,7 @@
 
 use crate::{
     Owned, OwnedConversation, Result, Store, Tx,
-    db::on,
+    db::sql,
     nodes::is_gone,
     rows::{corrupt, database_time, new_id, now},
 };
@@ -42,17 +42,16 @@ pub(crate) async fn forget_blob(
     conversation: ConversationId,
     checksum: &str,
 ) -> Result<()> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
+    let row: Option<(String,)> =
+        sql("DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
              SELECT 1 FROM file_versions v JOIN conversation_files f ON f.file_id = v.file_id
              WHERE v.conversation_id = $1 AND v.checksum = $2
                AND (f.status = 'active' OR f.restorable)
-         ) RETURNING object_key"
-    )
-    .bind(conversation.0)
-    .bind(checksum)
-    .fetch_optional(c)
-    .await)?;
+         ) RETURNING object_key")
+        .bind(conversation.0)
+        .bind(checksum)
+        .fetch_optional(&mut tx.conn)
+        .await?;
     match row {
         Some((key,)) => remove_later(tx, &key).await,
         None => Ok(()),
@@ -60,15 +59,12 @@ pub(crate) async fn forget_blob(
 }
 
 pub(crate) async fn remove_later(tx: &mut Tx, key: &str) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO object_removals (object_key, created_at) VALUES ($1, $2)
-         ON CONFLICT (object_key) DO NOTHING"
-    )
+    sql("INSERT INTO object_removals (object_key, created_at) VALUES ($1, $2)
+         ON CONFLICT (object_key) DO NOTHING")
     .bind(key)
     .bind(now())
-    .execute(c)
-    .await
-    .map(drop))?;
+    .execute(&mut tx.conn)
+    .await?;
     Ok(())
 }
 
@@ -79,60 +75,51 @@ pub(crate) async fn mark_stale(
     path: &FilePath,
     node: NodeId,
 ) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO stale_copies (conversation_id, file_path, mark, node) VALUES ($1, $2, $3, $4)
+    sql("INSERT INTO stale_copies (conversation_id, file_path, mark, node) VALUES ($1, $2, $3, $4)
          ON CONFLICT (conversation_id, file_path)
-         DO UPDATE SET mark = $3, node = COALESCE(stale_copies.node, $4)"
-    )
+         DO UPDATE SET mark = $3, node = COALESCE(stale_copies.node, $4)")
     .bind(conversation.0)
     .bind(path.as_str())
     .bind(new_id())
     .bind(node.0)
-    .execute(c)
-    .await
-    .map(drop))?;
+    .execute(&mut tx.conn)
+    .await?;
     Ok(())
 }
 
 /// Removes all files and readable copies of a conversation that is being deleted.
 pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> Result<()> {
     let id = conversation.0;
-    on!(&mut tx.conn, |c| {
-        sqlx::query(
-            "INSERT INTO object_removals (object_key, created_at)
+    sql("INSERT INTO object_removals (object_key, created_at)
              SELECT object_key, $2 FROM (
                  SELECT object_key FROM file_blobs WHERE conversation_id = $1
                  UNION SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = \
                  p.upload_id
                  WHERE u.conversation_id = $1) AS stored
-             WHERE TRUE ON CONFLICT (object_key) DO NOTHING",
-        )
-        .bind(id)
-        .bind(now())
-        .execute(&mut *c)
-        .await?;
-        sqlx::query(
-            "INSERT INTO stale_copies (conversation_id, file_path, mark)
+             WHERE TRUE ON CONFLICT (object_key) DO NOTHING")
+    .bind(id)
+    .bind(now())
+    .execute(&mut tx.conn)
+    .await?;
+    sql("INSERT INTO stale_copies (conversation_id, file_path, mark)
              SELECT conversation_id, file_path, $2 FROM conversation_files
              WHERE conversation_id = $1 AND status = 'active'
-             ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $2",
-        )
-        .bind(id)
-        .bind(new_id())
-        .execute(&mut *c)
-        .await?;
-        for table in [
-            "DELETE FROM upload_parts WHERE upload_id IN (SELECT id FROM file_uploads WHERE \
+             ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $2")
+    .bind(id)
+    .bind(new_id())
+    .execute(&mut tx.conn)
+    .await?;
+    for table in [
+        "DELETE FROM upload_parts WHERE upload_id IN (SELECT id FROM file_uploads WHERE \
              conversation_id = $1)",
-            "DELETE FROM file_uploads WHERE conversation_id = $1",
-            "DELETE FROM file_versions WHERE conversation_id = $1",
-            "DELETE FROM file_blobs WHERE conversation_id = $1",
-            "DELETE FROM conversation_files WHERE conversation_id = $1",
-            "DELETE FROM workspace_leases WHERE conversation_id = $1",
-        ] {
-            sqlx::query(table).bind(id).execute(&mut *c).await?;
-        }
-    });
+        "DELETE FROM file_uploads WHERE conversation_id = $1",
+        "DELETE FROM file_versions WHERE conversation_id = $1",
+        "DELETE FROM file_blobs WHERE conversation_id = $1",
+        "DELETE FROM conversation_files WHERE conversation_id = $1",
+        "DELETE FROM workspace_leases WHERE conversation_id = $1",
+    ] {
+        sql(table).bind(id).execute(&mut tx.conn).await?;
+    }
     Ok(())
 }
 
@@ -149,17 +136,14 @@ impl Store {
         let (id, owner) = (conversation.id(), conversation.owned().owner);
         self.write(owner, move |tx| {
             Box::pin(async move {
-                let moved: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE file_blobs SET object_key = $1
-                     WHERE conversation_id = $2 AND checksum = $3 AND object_key = $4"
-                )
+                let moved: u64 = sql("UPDATE file_blobs SET object_key = $1
+                     WHERE conversation_id = $2 AND checksum = $3 AND object_key = $4")
                 .bind(&new)
                 .bind(id.0)
                 .bind(checksum)
                 .bind(&old)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
+                .execute(&mut tx.conn)
+                .await?;
                 // Somebody else moved it first, or nobody needs it any more.
                 remove_later(tx, if moved == 0 { &new } else { &old }).await
             })
@@ -170,21 +154,19 @@ impl Store {
     /// How many readable copies are still to be made.
     pub async fn stale_copies(&self) -> Result<i64> {
         let mut conn = self.db.connect().await?;
-        let (copies,): (i64,) = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT COUNT(*) FROM stale_copies").fetch_one(c).await
-        })?;
+        let (copies,): (i64,) =
+            sql("SELECT COUNT(*) FROM stale_copies").fetch_one(&mut conn).await?;
         Ok(copies)
     }
 
     /// Keys of objects to remove, oldest first.
     pub async fn due_removals(&self, limit: i64) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT object_key FROM object_removals ORDER BY created_at LIMIT $1"
-        )
-        .bind(limit)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(String,)> =
+            sql("SELECT object_key FROM object_removals ORDER BY created_at LIMIT $1")
+                .bind(limit)
+                .fetch_all(&mut conn)
+                .await?;
         Ok(rows.into_iter().map(|(key,)| key).collect())
     }
 
@@ -192,14 +174,14 @@ impl Store {
     pub async fn removals_done(&self, keys: Vec<String>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
+                {
                     for key in keys {
-                        sqlx::query("DELETE FROM object_removals WHERE object_key = $1")
+                        sql("DELETE FROM object_removals WHERE object_key = $1")
                             .bind(key)
-                            .execute(&mut *c)
+                            .execute(&mut tx.conn)
                             .await?;
                     }
-                });
+                };
                 Ok(())
             })
         })
@@ -224,7 +206,7 @@ impl Store {
     pub async fn conversations_to_copy(&self, limit: i64) -> Result<Vec<ConversationId>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<(Uuid,)> = sql(concat!(
             "SELECT conversation_id FROM stale_copies WHERE ",
             is_free!("$1", "$2"),
             " GROUP BY conversation_id ORDER BY random() LIMIT $3"
@@ -232,8 +214,8 @@ impl Store {
         .bind(self.node().0)
         .bind(time)
         .bind(limit)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         Ok(rows.into_iter().map(|(id,)| ConversationId(id)).collect())
     }
 
@@ -247,7 +229,7 @@ impl Store {
         let node = self.node().0;
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        let rows: Vec<(String, Uuid, Option<Uuid>)> = on!(&mut conn, |c| sqlx::query_as(concat!(
+        let rows: Vec<(String, Uuid, Option<Uuid>)> = sql(concat!(
             "SELECT file_path, mark, node FROM stale_copies WHERE conversation_id = $3 AND ",
             is_free!("$1", "$2"),
             " ORDER BY random() LIMIT $4"
@@ -256,8 +238,8 @@ impl Store {
         .bind(time)
         .bind(conversation.0)
         .bind(limit)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         drop(conn);
         let read = |(path, mark): (String, Uuid)| {
             let path = corrupt(FilePath::try_from(path))?;
@@ -273,19 +255,18 @@ impl Store {
                 Box::pin(async move {
                     let mut claimed = Vec::with_capacity(rows.len());
                     for (path, _, _) in rows {
-                        let row: Option<(String, Uuid)> =
-                            on!(&mut tx.conn, |c| sqlx::query_as(concat!(
-                                "UPDATE stale_copies SET node = $1
+                        let row: Option<(String, Uuid)> = sql(concat!(
+                            "UPDATE stale_copies SET node = $1
                                  WHERE conversation_id = $3 AND file_path = $4 AND ",
-                                is_free!("$1", "$2"),
-                                " RETURNING file_path, mark"
-                            ))
-                            .bind(node)
-                            .bind(time)
-                            .bind(conversation.0)
-                            .bind(path)
-                            .fetch_optional(c)
-                            .await)?;
+                            is_free!("$1", "$2"),
+                            " RETURNING file_path, mark"
+                        ))
+                        .bind(node)
+                        .bind(time)
+                        .bind(conversation.0)
+                        .bind(path)
+                        .fetch_optional(&mut tx.conn)
+                        .await?;
                         claimed.extend(row);
                     }
                     Ok(claimed)
@@ -308,20 +289,15 @@ impl Store {
             Box::pin(async move {
                 for copy in copies {
                     let (id, path) = (conversation.0, copy.path.as_str());
-                    let claimed: u64 = on!(&mut tx.conn, |c| {
-                        let ended = sqlx::query(
-                            "DELETE FROM stale_copies WHERE conversation_id = $1
-                             AND file_path = $2 AND node = $3 AND mark = $4",
-                        );
-                        let ended = ended.bind(id).bind(path).bind(node.0).bind(copy.mark);
-                        let ended = ended.execute(&mut *c).await?.rows_affected();
-                        let freed = sqlx::query(
-                            "UPDATE stale_copies SET node = NULL WHERE conversation_id = $1
-                             AND file_path = $2 AND node = $3",
-                        );
-                        let freed = freed.bind(id).bind(path).bind(node.0);
-                        ended + freed.execute(&mut *c).await?.rows_affected()
-                    });
+                    let ended = sql("DELETE FROM stale_copies WHERE conversation_id = $1
+                             AND file_path = $2 AND node = $3 AND mark = $4");
+                    let ended = ended.bind(id).bind(path).bind(node.0).bind(copy.mark);
+                    let ended = ended.execute(&mut tx.conn).await?;
+                    let freed =
+                        sql("UPDATE stale_copies SET node = NULL WHERE conversation_id = $1
+                             AND file_path = $2 AND node = $3");
+                    let freed = freed.bind(id).bind(path).bind(node.0);
+                    let claimed: u64 = ended + freed.execute(&mut tx.conn).await?;
                     // This node was taken for dead, so another node may have renewed the copy, and
                     // this node may have overwritten it with an older one.
                     if claimed == 0 {
@@ -358,11 +334,10 @@ impl Store {
     /// otherwise two nodes could each wait for a mark that the other has locked.
     async fn owner_of_copies(&self, conversation: ConversationId) -> Result<UserId> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT user_id FROM conversations WHERE id = $1")
-                .bind(conversation.0)
-                .fetch_optional(c)
-                .await)?;
+        let row: Option<(Uuid,)> = sql("SELECT user_id FROM conversations WHERE id = $1")
+            .bind(conversation.0)
+            .fetch_optional(&mut conn)
+            .await?;
         Ok(row.map_or(NOBODY, |(owner,)| UserId(owner)))
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Error, Owned, OwnedConversation, Result, Store, Tx,
     conversations::lock_conversation,
-    db::on,
+    db::sql,
     file_upkeep::remove_later,
     rows::{from_json, json},
 };
@@ -43,36 +43,34 @@ pub(crate) async fn open_upload(
     conversation: ConversationId,
     id: UploadId,
 ) -> Result<Option<Upload>> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+    let row: Option<(String,)> = sql(
         "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 AND conversation_id = $2
-         RETURNING record"
+         RETURNING record",
     )
     .bind(id.0)
     .bind(conversation.0)
-    .fetch_optional(c)
-    .await)?;
+    .fetch_optional(&mut tx.conn)
+    .await?;
     let upload: Option<Upload> = row.map(|(record,)| from_json(&record)).transpose()?;
     Ok(upload.filter(|upload| upload.done.is_none()))
 }
 
 /// Stores which file an upload became, and removes its parts.
 pub(crate) async fn complete(tx: &mut Tx, upload: &Upload) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query("UPDATE file_uploads SET record = $1 WHERE id = $2")
+    sql("UPDATE file_uploads SET record = $1 WHERE id = $2")
         .bind(json(upload))
         .bind(upload.id.0)
-        .execute(c)
-        .await
-        .map(drop))?;
+        .execute(&mut tx.conn)
+        .await?;
     drop_parts(tx, upload.id).await
 }
 
 async fn drop_parts(tx: &mut Tx, id: UploadId) -> Result<()> {
-    let keys: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "DELETE FROM upload_parts WHERE upload_id = $1 RETURNING object_key"
-    )
-    .bind(id.0)
-    .fetch_all(c)
-    .await)?;
+    let keys: Vec<(String,)> =
+        sql("DELETE FROM upload_parts WHERE upload_id = $1 RETURNING object_key")
+            .bind(id.0)
+            .fetch_all(&mut tx.conn)
+            .await?;
     for (key,) in keys {
         remove_later(tx, &key).await?;
     }
@@ -85,17 +83,14 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, upload.conversation).await?;
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO file_uploads (id, conversation_id, record, expires_at) VALUES \
-                     ($1, $2, $3, $4)"
-                )
+                sql("INSERT INTO file_uploads (id, conversation_id, record, expires_at) VALUES \
+                     ($1, $2, $3, $4)")
                 .bind(upload.id.0)
                 .bind(upload.conversation.0)
                 .bind(json(&upload))
                 .bind(upload.expires_at)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 Ok(upload)
             })
         })
@@ -109,21 +104,19 @@ impl Store {
         id: UploadId,
     ) -> Result<(Upload, Vec<Part>)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2"
-        )
-        .bind(id.0)
-        .bind(conversation.id().0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(String,)> =
+            sql("SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2")
+                .bind(id.0)
+                .bind(conversation.id().0)
+                .fetch_optional(&mut conn)
+                .await?;
         let (record,) = row.ok_or(Error::NotFound)?;
-        let rows: Vec<(i64, String, i64, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT number, object_key, part_size, checksum FROM upload_parts
-             WHERE upload_id = $1 ORDER BY number"
-        )
-        .bind(id.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(i64, String, i64, String)> =
+            sql("SELECT number, object_key, part_size, checksum FROM upload_parts
+             WHERE upload_id = $1 ORDER BY number")
+            .bind(id.0)
+            .fetch_all(&mut conn)
+            .await?;
         let part = |(number, key, size, checksum)| Part { number, key, size, checksum };
         Ok((from_json(&record)?, rows.into_iter().map(part).collect()))
     }
@@ -135,47 +128,40 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 // The lock makes each part of an upload see the others.
-                let row: Option<(String,)> = on!(&mut tx.conn, |c| {
-                    sqlx::query_as(
+                let row: Option<(String,)> = sql(
                     "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 RETURNING record"
                 )
                 .bind(id.0)
-                .fetch_optional(c)
-                .await
-                })?;
+                .fetch_optional(&mut tx.conn)
+                .await?;
                 let (record,) = row.ok_or(Error::NotFound)?;
                 let upload: Upload = from_json(&record)?;
-                let sizes: Vec<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT part_size FROM upload_parts WHERE upload_id = $1 AND number <> $2"
-                )
-                .bind(id.0)
-                .bind(part.number)
-                .fetch_all(c)
-                .await)?;
+                let sizes: Vec<(i64,)> =
+                    sql("SELECT part_size FROM upload_parts WHERE upload_id = $1 AND number <> $2")
+                        .bind(id.0)
+                        .bind(part.number)
+                        .fetch_all(&mut tx.conn)
+                        .await?;
                 let others: i64 = sizes.into_iter().map(|(size,)| size).sum();
                 if upload.done.is_some() || others + part.size > upload.size {
                     return Ok(false);
                 }
-                let old: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT object_key FROM upload_parts WHERE upload_id = $1 AND number = $2"
-                )
-                .bind(id.0)
-                .bind(part.number)
-                .fetch_optional(c)
-                .await)?;
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO upload_parts (upload_id, number, object_key, part_size, checksum)
+                let old: Option<(String,)> =
+                    sql("SELECT object_key FROM upload_parts WHERE upload_id = $1 AND number = $2")
+                        .bind(id.0)
+                        .bind(part.number)
+                        .fetch_optional(&mut tx.conn)
+                        .await?;
+                sql("INSERT INTO upload_parts (upload_id, number, object_key, part_size, checksum)
                      VALUES ($1, $2, $3, $4, $5) ON CONFLICT (upload_id, number)
-                     DO UPDATE SET object_key = $3, part_size = $4, checksum = $5"
-                )
+                     DO UPDATE SET object_key = $3, part_size = $4, checksum = $5")
                 .bind(id.0)
                 .bind(part.number)
                 .bind(&part.key)
                 .bind(part.size)
                 .bind(&part.checksum)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 if let Some((key,)) = old {
                     remove_later(tx, &key).await?;
                 }
@@ -190,11 +176,10 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 drop_parts(tx, id).await?;
-                on!(&mut tx.conn, |c| sqlx::query("DELETE FROM file_uploads WHERE id = $1")
+                sql("DELETE FROM file_uploads WHERE id = $1")
                     .bind(id.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                    .execute(&mut tx.conn)
+                    .await?;
                 Ok(())
             })
         })
@@ -204,13 +189,12 @@ impl Store {
     /// Uploads that were not completed in time, each with the project that it belongs to.
     pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(Owned, UploadId)>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT u.id, v.project_id, v.user_id, v.tenant_id FROM file_uploads u
-             JOIN conversations v ON v.id = u.conversation_id WHERE u.expires_at <= $1 LIMIT 256"
-        )
-        .bind(now)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> =
+            sql("SELECT u.id, v.project_id, v.user_id, v.tenant_id FROM file_uploads u
+             JOIN conversations v ON v.id = u.conversation_id WHERE u.expires_at <= $1 LIMIT 256")
+            .bind(now)
+            .fetch_all(&mut conn)
+            .await?;
         let expired = |(upload, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
             Ok((Owned::from_row((project, owner, tenant))?, UploadId(upload)))
         };
@@ -220,13 +204,12 @@ impl Store {
     /// Keys of the parts of a conversation's uploads.
     pub async fn part_keys(&self, conversation: &OwnedConversation) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
-             WHERE u.conversation_id = $1"
-        )
-        .bind(conversation.id().0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(String,)> =
+            sql("SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
+             WHERE u.conversation_id = $1")
+            .bind(conversation.id().0)
+            .fetch_all(&mut conn)
+            .await?;
         Ok(rows.into_iter().map(|(key,)| key).collect())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, OwnedConversation, Result, StaleCopy, Store,
-    db::{Conn, on},
+    db::{Conn, sql},
     rows::{corrupt, from_name},
 };
 use atelier_core::{
@@ -10,7 +10,6 @@ use atelier_core::{
     file::FileStatus,
 };
 use chrono::{DateTime, Utc};
-use sqlx::Row;
 use uuid::Uuid;
 
 pub(crate) const COLUMNS: &str = "file_id, conversation_id, file_path, original_name, description, \
@@ -18,32 +17,59 @@ pub(crate) const COLUMNS: &str = "file_id, conversation_id, file_path, original_
      mime_type, version, source, is_presented, checksum, status, created_by, created_at, \
      updated_at";
 
-/// Reads a row of `conversation_files` with its columns in the order of `COLUMNS`.
-pub(crate) fn read_file<'r, R: Row>(row: &'r R) -> Result<ConversationFile>
-where
-    usize: sqlx::ColumnIndex<R>,
-    Uuid: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    bool: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    DateTime<Utc>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-{
+/// A row of `conversation_files` with its columns in the order of `COLUMNS`.
+pub(crate) type FileRow = (
+    Uuid,
+    Uuid,
+    String,
+    String,
+    Option<String>,
+    i64,
+    String,
+    i64,
+    String,
+    bool,
+    String,
+    String,
+    Option<Uuid>,
+    DateTime<Utc>,
+    DateTime<Utc>,
+);
+
+pub(crate) fn read_file(row: FileRow) -> Result<ConversationFile> {
+    let (
+        file,
+        conversation,
+        path,
+        original_name,
+        description,
+        file_size,
+        mime_type,
+        version,
+        source,
+        is_presented,
+        checksum,
+        status,
+        created_by,
+        created_at,
+        updated_at,
+    ) = row;
     Ok(ConversationFile {
-        file_id: FileId(row.try_get(0)?),
-        conversation_id: ConversationId(row.try_get(1)?),
-        file_path: corrupt(FilePath::try_from(row.try_get::<String, _>(2)?))?,
-        original_name: row.try_get(3)?,
-        description: row.try_get(4)?,
-        file_size: row.try_get(5)?,
-        mime_type: row.try_get(6)?,
-        version: row.try_get(7)?,
-        source: from_name(row.try_get(8)?)?,
-        is_presented: row.try_get(9)?,
-        checksum: row.try_get(10)?,
-        status: from_name(row.try_get(11)?)?,
-        created_by: row.try_get::<Option<Uuid>, _>(12)?.map(UserId),
-        created_at: row.try_get(13)?,
-        updated_at: row.try_get(14)?,
+        file_id: FileId(file),
+        conversation_id: ConversationId(conversation),
+        file_path: corrupt(FilePath::try_from(path))?,
+        original_name,
+        description,
+        file_size,
+        mime_type,
+        version,
+        source: from_name(source)?,
+        is_presented,
+        checksum,
+        status: from_name(status)?,
+        created_by: created_by.map(UserId),
+        created_at,
+        updated_at,
     })
 }
 
@@ -71,24 +97,21 @@ async fn file_at(
     conversation: ConversationId,
     path: &FilePath,
 ) -> Result<Option<ConversationFile>> {
-    on!(conn, |c| {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM conversation_files
+    let text = format!(
+        "SELECT {COLUMNS} FROM conversation_files
              WHERE conversation_id = $1 AND file_path = $2 AND status = 'active'"
-        );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql));
-        let row = row.bind(conversation.0).bind(path.as_str()).fetch_optional(c).await?;
-        row.as_ref().map(read_file).transpose()
-    })
+    );
+    let row: Option<FileRow> =
+        sql(text).bind(conversation.0).bind(path.as_str()).fetch_optional(conn).await?;
+    row.map(read_file).transpose()
 }
 
 async fn is_archived(conn: &mut Conn, conversation: ConversationId) -> Result<bool> {
-    let (archived,): (bool,) = on!(conn, |c| sqlx::query_as(
-        "SELECT EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND status = 'archived')"
-    )
-    .bind(conversation.0)
-    .fetch_one(c)
-    .await)?;
+    let (archived,): (bool,) =
+        sql("SELECT EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND status = 'archived')")
+            .bind(conversation.0)
+            .fetch_one(conn)
+            .await?;
     Ok(archived)
 }
 
@@ -97,13 +120,12 @@ async fn blob_key(
     conversation: ConversationId,
     checksum: &str,
 ) -> Result<Option<String>> {
-    let row: Option<(String,)> = on!(conn, |c| sqlx::query_as(
-        "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
-    )
-    .bind(conversation.0)
-    .bind(checksum)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<(String,)> =
+        sql("SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2")
+            .bind(conversation.0)
+            .bind(checksum)
+            .fetch_optional(conn)
+            .await?;
     Ok(row.map(|(key,)| key))
 }
 
@@ -111,21 +133,16 @@ impl Store {
     /// The files of a conversation that are not deleted, by path.
     pub async fn files(&self, conversation: &OwnedConversation) -> Result<Vec<ConversationFile>> {
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
+        let text = format!(
+            "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
                  'active'"
-            );
-            let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-                .bind(conversation.id().0)
-                .fetch_all(c)
-                .await?;
-            let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
-            let mut files = files?;
-            // Sorted here, because each database orders text in its own way.
-            files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
-            Ok(files)
-        })
+        );
+        let rows: Vec<FileRow> = sql(text).bind(conversation.id().0).fetch_all(&mut conn).await?;
+        let files: Result<Vec<ConversationFile>> = rows.into_iter().map(read_file).collect();
+        let mut files = files?;
+        // Sorted here, because each database orders text in its own way.
+        files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
+        Ok(files)
     }
 
     /// The files of a conversation that an agent deleted and that can be restored, by path.
@@ -134,31 +151,24 @@ impl Store {
         conversation: &OwnedConversation,
     ) -> Result<Vec<ConversationFile>> {
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files
+        let text = format!(
+            "SELECT {COLUMNS} FROM conversation_files
                  WHERE conversation_id = $1 AND status = 'deleted' AND restorable"
-            );
-            let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-                .bind(conversation.id().0)
-                .fetch_all(c)
-                .await?;
-            let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
-            let mut files = files?;
-            files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
-            Ok(files)
-        })
+        );
+        let rows: Vec<FileRow> = sql(text).bind(conversation.id().0).fetch_all(&mut conn).await?;
+        let files: Result<Vec<ConversationFile>> = rows.into_iter().map(read_file).collect();
+        let mut files = files?;
+        files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
+        Ok(files)
     }
 
     /// How often the files of a conversation have changed.
     pub async fn files_generation(&self, conversation: &OwnedConversation) -> Result<i64> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(i64,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT files_generation FROM conversations WHERE id = $1"
-        )
-        .bind(conversation.id().0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(i64,)> = sql("SELECT files_generation FROM conversations WHERE id = $1")
+            .bind(conversation.id().0)
+            .fetch_optional(&mut conn)
+            .await?;
         row.map(|(generation,)| generation).ok_or(Error::NotFound)
     }
 
@@ -170,15 +180,13 @@ impl Store {
         checksum: &str,
     ) -> Result<bool> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(i64,)> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let row: Option<(i64,)> = sql(
             "SELECT version FROM file_versions WHERE conversation_id = $1 AND checksum = $2 LIMIT 1"
         )
         .bind(conversation.id().0)
         .bind(checksum)
-        .fetch_optional(c)
-        .await
-        })?;
+        .fetch_optional(&mut conn)
+        .await?;
         Ok(row.is_some())
     }
 
@@ -199,16 +207,14 @@ impl Store {
         id: FileId,
     ) -> Result<ConversationFile> {
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files
+        let text = format!(
+            "SELECT {COLUMNS} FROM conversation_files
                  WHERE file_id = $1 AND conversation_id = $2
                    AND (status = 'active' OR restorable)"
-            );
-            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
-            let row = row.bind(id.0).bind(conversation.id().0).fetch_optional(c).await?;
-            read_file(&row.ok_or(Error::NotFound)?)
-        })
+        );
+        let row: Option<FileRow> =
+            sql(text).bind(id.0).bind(conversation.id().0).fetch_optional(&mut conn).await?;
+        read_file(row.ok_or(Error::NotFound)?)
     }
 
     /// The file at a path, if there is one.
@@ -244,17 +250,15 @@ impl Store {
         file: FileId,
     ) -> Result<Vec<FileVersion>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<VersionRow> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let rows: Vec<VersionRow> = sql(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
              created_at
-             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 ORDER BY version DESC"
+             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 ORDER BY version DESC",
         )
         .bind(conversation.id().0)
         .bind(file.0)
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read_version).collect()
     }
 
@@ -265,18 +269,16 @@ impl Store {
         version: i64,
     ) -> Result<FileVersion> {
         let mut conn = self.db.connect().await?;
-        let row: Option<VersionRow> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let row: Option<VersionRow> = sql(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
              created_at
-             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 AND version = $3"
+             FROM file_versions WHERE conversation_id = $1 AND file_id = $2 AND version = $3",
         )
         .bind(conversation.id().0)
         .bind(file.0)
         .bind(version)
-        .fetch_optional(c)
-        .await
-        })?;
+        .fetch_optional(&mut conn)
+        .await?;
         read_version(row.ok_or(Error::NotFound)?)
     }
 
@@ -295,11 +297,9 @@ impl Store {
         conversation: &OwnedConversation,
     ) -> Result<Vec<(String, String)>> {
         let mut conn = self.db.connect().await?;
-        Ok(on!(&mut conn, |c| sqlx::query_as(
-            "SELECT checksum, object_key FROM file_blobs WHERE conversation_id = $1"
-        )
-        .bind(conversation.id().0)
-        .fetch_all(c)
-        .await)?)
+        Ok(sql("SELECT checksum, object_key FROM file_blobs WHERE conversation_id = $1")
+            .bind(conversation.id().0)
+            .fetch_all(&mut conn)
+            .await?)
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     auto_interactions::remember_call,
-    db::on,
+    db::{SqlBuilder, sql},
     decision_context::grants,
     pending::PendingRows,
     read_cache::Prefetch,
@@ -116,26 +116,24 @@ impl Store {
 
     pub async fn call(&self, owned: &Owned, id: CallId) -> Result<GatedCall> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM tool_calls WHERE id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(String,)> =
+            sql("SELECT record FROM tool_calls WHERE id = $1 AND project_id = $2")
+                .bind(id.0)
+                .bind(owned.project.0)
+                .fetch_optional(&mut conn)
+                .await?;
         read_record(row.ok_or(Error::NotFound)?)
     }
 
     /// The call that an approval is about. Only a call's newest approval is known.
     pub async fn call_of_approval(&self, owned: &Owned, id: ApprovalId) -> Result<CallId> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM tool_calls WHERE approval_id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(Uuid,)> =
+            sql("SELECT id FROM tool_calls WHERE approval_id = $1 AND project_id = $2")
+                .bind(id.0)
+                .bind(owned.project.0)
+                .fetch_optional(&mut conn)
+                .await?;
         row.map(|(id,)| CallId(id)).ok_or(Error::NotFound)
     }
 
@@ -191,63 +189,55 @@ impl Store {
     pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
         let (first, audit, before) = (first_id(calls), first_id(audit), calls);
         let mut conn = self.db.connect().await?;
-        let owners: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
-            sqlx::query_as(concat!(
-                "SELECT id, user_id FROM projects p
+        let owners: Vec<(Uuid, Uuid)> = sql(concat!(
+            "SELECT id, user_id FROM projects p
                  WHERE EXISTS (SELECT 1 FROM tool_calls t
                                WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
                     OR EXISTS (SELECT 1 FROM clients c
                                WHERE c.project_id = p.id AND c.silent AND c.lease_until < $3)
                     OR EXISTS (SELECT 1 FROM grants WHERE project_id = p.id AND id < $1 AND ",
-                session_is_over!(),
-                ") OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
-            ))
-            .bind(first)
-            .bind(audit)
-            .bind(before)
-            .fetch_all(c)
-            .await
-        })?;
+            session_is_over!(),
+            ") OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
+        ))
+        .bind(first)
+        .bind(audit)
+        .bind(before)
+        .fetch_all(&mut conn)
+        .await?;
         drop(conn);
         let mut removed = 0;
         for (project, owner) in owners {
             removed += self
                 .write(UserId(owner), move |tx| {
                     Box::pin(async move {
-                        on!(&mut tx.conn, |c| {
-                            // A call without a deadline is settled.
-                            let calls = sqlx::query(
-                                "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND \
-                                 deadline IS NULL",
-                            )
+                        // A call without a deadline is settled.
+                        let calls =
+                            sql("DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND \
+                                 deadline IS NULL")
                             .bind(project)
                             .bind(first)
-                            .execute(&mut *c)
-                            .await?
-                            .rows_affected();
-                            sqlx::query(
-                                "DELETE FROM clients WHERE project_id = $1 AND silent
-                                 AND lease_until < $2",
-                            )
-                            .bind(project)
-                            .bind(before)
-                            .execute(&mut *c)
+                            .execute(&mut tx.conn)
                             .await?;
-                            sqlx::query(concat!(
-                                "DELETE FROM grants WHERE project_id = $1 AND id < $2 AND ",
-                                session_is_over!()
-                            ))
+                        sql("DELETE FROM clients WHERE project_id = $1 AND silent
+                                 AND lease_until < $2")
+                        .bind(project)
+                        .bind(before)
+                        .execute(&mut tx.conn)
+                        .await?;
+                        sql(concat!(
+                            "DELETE FROM grants WHERE project_id = $1 AND id < $2 AND ",
+                            session_is_over!()
+                        ))
+                        .bind(project)
+                        .bind(first)
+                        .execute(&mut tx.conn)
+                        .await?;
+                        sql("DELETE FROM audit WHERE project_id = $1 AND id < $2")
                             .bind(project)
-                            .bind(first)
-                            .execute(&mut *c)
+                            .bind(audit)
+                            .execute(&mut tx.conn)
                             .await?;
-                            sqlx::query("DELETE FROM audit WHERE project_id = $1 AND id < $2")
-                                .bind(project)
-                                .bind(audit)
-                                .execute(&mut *c)
-                                .await?;
-                            Ok(calls)
-                        })
+                        Ok(calls)
                     })
                 })
                 .await?;
@@ -263,18 +253,18 @@ impl Store {
     ) -> Result<Vec<GatedCall>> {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+        let rows: Vec<(String,)> = sql(
             // CROSS JOIN, because SQLite would otherwise scan all calls first.
             "SELECT t.record FROM projects p CROSS JOIN tool_calls t
              WHERE p.user_id = $1 AND ($2 OR p.id = $3) AND p.deleted_at IS NULL
              AND t.project_id = p.id AND t.deadline IS NOT NULL AND t.status = 'pending_approval'
-             ORDER BY t.id LIMIT 1000"
+             ORDER BY t.id LIMIT 1000",
         )
         .bind(user.0)
         .bind(any)
         .bind(project)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read_record).collect()
     }
 
@@ -282,30 +272,29 @@ impl Store {
     pub async fn open_calls(&self, user: UserId, token: Option<TokenId>) -> Result<i64> {
         let mut conn = self.db.connect().await?;
         let (any, token) = (token.is_none(), token.map_or(Uuid::nil(), |token| token.0));
-        let (open,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
+        let (open,): (i64,) = sql(
             // CROSS JOIN, because SQLite would otherwise scan all calls first.
             "SELECT COUNT(*) FROM projects p CROSS JOIN tool_calls t
              WHERE p.user_id = $1 AND t.project_id = p.id AND t.deadline IS NOT NULL
-             AND ($2 OR t.requested_by = $3)"
+             AND ($2 OR t.requested_by = $3)",
         )
         .bind(user.0)
         .bind(any)
         .bind(token)
-        .fetch_one(c)
-        .await)?;
+        .fetch_one(&mut conn)
+        .await?;
         Ok(open)
     }
 
     /// How many bytes the calls of a user take, with their results.
     pub async fn stored_call_bytes(&self, user: UserId) -> Result<i64> {
         let mut conn = self.db.connect().await?;
-        let (bytes,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT CAST(COALESCE(SUM(octet_length(t.record)), 0) AS BIGINT)
-             FROM projects p CROSS JOIN tool_calls t WHERE p.user_id = $1 AND t.project_id = p.id"
-        )
-        .bind(user.0)
-        .fetch_one(c)
-        .await)?;
+        let (bytes,): (i64,) =
+            sql("SELECT CAST(COALESCE(SUM(octet_length(t.record)), 0) AS BIGINT)
+             FROM projects p CROSS JOIN tool_calls t WHERE p.user_id = $1 AND t.project_id = p.id")
+            .bind(user.0)
+            .fetch_one(&mut conn)
+            .await?;
         Ok(bytes)
     }
 
@@ -315,17 +304,14 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| {
-            let mut query =
-                sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
-            query.push_bind(owned.project.0).push(" AND id IN (");
-            let mut list = query.separated(", ");
-            for id in ids {
-                list.push_bind(id.0);
-            }
-            query.push(")");
-            query.build_query_as().fetch_all(c).await
-        })?;
+        let mut query = SqlBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
+        query.push_bind(owned.project.0).push(" AND id IN (");
+        let mut list = query.separated(", ");
+        for id in ids {
+            list.push_bind(id.0);
+        }
+        query.push(")");
+        let rows: Vec<(String,)> = query.fetch_all(&mut conn).await?;
         rows.into_iter().map(read_record).collect()
     }
 
@@ -333,17 +319,15 @@ impl Store {
     pub async fn due_calls(&self, limit: i64) -> Result<Vec<(Owned, CallId)>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> = sql(
             "SELECT t.id, p.id, p.user_id, p.tenant_id FROM tool_calls t JOIN projects p ON p.id \
              = t.project_id
-             WHERE t.deadline <= $1 ORDER BY t.deadline LIMIT $2"
+             WHERE t.deadline <= $1 ORDER BY t.deadline LIMIT $2",
         )
         .bind(time)
         .bind(limit)
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         let due = |(call, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
             Ok((Owned::from_row((project, owner, tenant))?, CallId(call)))
         };
@@ -353,18 +337,15 @@ impl Store {
     /// Calls on conversations' own files that the server has to preview or to run.
     pub async fn own_file_calls(&self, limit: i64) -> Result<Vec<(Owned, GatedCall)>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String, Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT t.record, p.id, p.user_id, p.tenant_id FROM tool_calls t
+        let rows: Vec<(String, Uuid, Uuid, String)> =
+            sql("SELECT t.record, p.id, p.user_id, p.tenant_id FROM tool_calls t
                  JOIN projects p ON p.id = t.project_id
                  WHERE t.workspace = 'conversation' AND t.deadline IS NOT NULL
                    AND t.status IN ('previewing', 'dispatched')
-                 ORDER BY t.deadline LIMIT $1",
-            )
+                 ORDER BY t.deadline LIMIT $1")
             .bind(limit)
-            .fetch_all(c)
-            .await
-        })?;
+            .fetch_all(&mut conn)
+            .await?;
         let open = |(record, project, owner, tenant): (String, Uuid, Uuid, String)| {
             Ok((Owned::from_row((project, owner, tenant))?, read_record((record,))?))
         };
@@ -380,18 +361,16 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let row: Option<(String,)> = on!(&mut tx.conn, |c| {
-                    sqlx::query_as(
+                let row: Option<(String,)> = sql(
                     "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND \
                      withdrawn_at IS NULL
-                     RETURNING record"
+                     RETURNING record",
                 )
                 .bind(now())
                 .bind(id.0)
                 .bind(owned.project.0)
-                .fetch_optional(c)
-                .await
-                })?;
+                .fetch_optional(&mut tx.conn)
+                .await?;
                 let mut grant: Grant = read_record(row.ok_or(Error::NotFound)?)?;
                 grant.withdrawn_at = Some(now());
                 tx.rows.audit.push((owned.project, audit));
@@ -420,18 +399,15 @@ impl Store {
 
 /// Withdraws the permissions of a session that is over.
 pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Result<()> {
-    let ended: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
-        sqlx::query_as(
-            "UPDATE grants SET withdrawn_at = $1 WHERE project_id = $2 AND session = $3 AND \
+    let ended: Vec<(Uuid,)> =
+        sql("UPDATE grants SET withdrawn_at = $1 WHERE project_id = $2 AND session = $3 AND \
          withdrawn_at IS NULL
-         RETURNING id",
-        )
+         RETURNING id")
         .bind(now())
         .bind(owned.project.0)
         .bind(session)
-        .fetch_all(c)
-        .await
-    })?;
+        .fetch_all(&mut tx.conn)
+        .await?;
     for (id,) in ended {
         tx.emit(owned.project, owned.owner, &Event::GrantWithdrawn { grant_id: GrantId(id) });
     }

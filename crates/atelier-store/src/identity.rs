@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Store,
-    db::on,
+    db::sql,
     rows::{corrupt, now},
 };
 use atelier_core::{Role, Tenant, UserId};
@@ -30,11 +30,10 @@ impl Store {
 
     pub(crate) async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT tenant_id FROM users WHERE id = $1")
-                .bind(user.0)
-                .fetch_optional(c)
-                .await)?;
+        let row: Option<(String,)> = sql("SELECT tenant_id FROM users WHERE id = $1")
+            .bind(user.0)
+            .fetch_optional(&mut conn)
+            .await?;
         Ok(row.map(|(tenant,)| tenant))
     }
 
@@ -44,30 +43,24 @@ impl Store {
         self.write(user, move |tx| {
             Box::pin(async move {
                 let time = now();
-                on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "INSERT INTO tenants (id, created_at) VALUES ($1, $2) ON CONFLICT DO \
-                         NOTHING",
-                    )
-                    .bind(tenant.as_str())
-                    .bind(time)
-                    .execute(&mut *c)
-                    .await?;
-                    sqlx::query(
-                        "INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)
-                         ON CONFLICT DO NOTHING",
-                    )
+                sql("INSERT INTO tenants (id, created_at) VALUES ($1, $2) ON CONFLICT DO \
+                         NOTHING")
+                .bind(tenant.as_str())
+                .bind(time)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)
+                         ON CONFLICT DO NOTHING")
+                .bind(user.0)
+                .bind(tenant.as_str())
+                .bind(time)
+                .execute(&mut tx.conn)
+                .await?;
+                let (tenant,) = sql("SELECT tenant_id FROM users WHERE id = $1")
                     .bind(user.0)
-                    .bind(tenant.as_str())
-                    .bind(time)
-                    .execute(&mut *c)
+                    .fetch_one(&mut tx.conn)
                     .await?;
-                    let (tenant,) = sqlx::query_as("SELECT tenant_id FROM users WHERE id = $1")
-                        .bind(user.0)
-                        .fetch_one(&mut *c)
-                        .await?;
-                    Ok(tenant)
-                })
+                Ok(tenant)
             })
         })
         .await
@@ -77,9 +70,7 @@ impl Store {
     pub async fn has_projects(&self) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM projects LIMIT 1")
-                .fetch_optional(c)
-                .await)?;
+            sql("SELECT 1 FROM projects LIMIT 1").fetch_optional(&mut conn).await?;
         Ok(row.is_some())
     }
 
@@ -92,24 +83,21 @@ impl Store {
     ) -> Result<()> {
         self.write(who.user, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM sign_in_codes WHERE expires_at < $1 OR user_id = $2")
-                        .bind(now())
-                        .bind(who.user.0)
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query(
-                        "INSERT INTO sign_in_codes (code_hash, user_id, tenant_id, role, expires_at)
-                         VALUES ($1, $2, $3, $4, $5)",
-                    )
-                    .bind(code_hash)
+                sql("DELETE FROM sign_in_codes WHERE expires_at < $1 OR user_id = $2")
+                    .bind(now())
                     .bind(who.user.0)
-                    .bind(who.tenant.as_str())
-                    .bind(who.role.as_str())
-                    .bind(expires_at)
-                    .execute(&mut *c)
+                    .execute(&mut tx.conn)
                     .await?;
-                });
+                sql("INSERT INTO sign_in_codes (code_hash, user_id, tenant_id, role, expires_at)
+                         VALUES ($1, $2, $3, $4, $5)")
+                .bind(code_hash)
+                .bind(who.user.0)
+                .bind(who.tenant.as_str())
+                .bind(who.role.as_str())
+                .bind(expires_at)
+                .execute(&mut tx.conn)
+                .await?;
+
                 Ok(())
             })
         })
@@ -120,14 +108,13 @@ impl Store {
     pub async fn redeem_sign_in_code(&self, code_hash: Vec<u8>) -> Result<SignIn> {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                let row: Option<(Uuid, String, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "DELETE FROM sign_in_codes WHERE code_hash = $1 AND expires_at >= $2
-                     RETURNING user_id, tenant_id, role"
-                )
-                .bind(code_hash)
-                .bind(now())
-                .fetch_optional(c)
-                .await)?;
+                let row: Option<(Uuid, String, String)> =
+                    sql("DELETE FROM sign_in_codes WHERE code_hash = $1 AND expires_at >= $2
+                     RETURNING user_id, tenant_id, role")
+                    .bind(code_hash)
+                    .bind(now())
+                    .fetch_optional(&mut tx.conn)
+                    .await?;
                 let (user, tenant, role) = row.ok_or(Error::NotFound)?;
                 Ok(SignIn {
                     user: UserId(user),

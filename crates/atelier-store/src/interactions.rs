@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, OwnedAgent, Result, Store,
-    db::{Conn, on},
+    db::{Conn, SqlBuilder, sql},
     feed::Wakeup,
     outbox::{StoredVector, read_vector},
     rows::{
@@ -163,20 +163,18 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut conn = self.db.connect().await?;
-        let rows: Vec<InteractionRow> = on!(&mut conn, |c| {
-            let mut select = sqlx::QueryBuilder::new(concat!(
-                "SELECT ",
-                columns!(),
-                " FROM interactions i WHERE i.agent_id = "
-            ));
-            select.push_bind(agent.id().0).push(" AND i.id IN (");
-            let mut list = select.separated(", ");
-            for id in ids {
-                list.push_bind(id.0);
-            }
-            select.push(")");
-            select.build_query_as().fetch_all(c).await
-        })?;
+        let mut select = SqlBuilder::new(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM interactions i WHERE i.agent_id = "
+        ));
+        select.push_bind(agent.id().0).push(" AND i.id IN (");
+        let mut list = select.separated(", ");
+        for id in ids {
+            list.push_bind(id.0);
+        }
+        select.push(")");
+        let rows: Vec<InteractionRow> = select.fetch_all(&mut conn).await?;
         rows.into_iter().map(|row| Ok(self.clean(read_interaction(row)?))).collect()
     }
 
@@ -220,14 +218,13 @@ impl Store {
             matching!(),
             " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
         );
-        let sql = if vectors { with } else { without };
-        let rows: Vec<Row> =
-            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent.id(), filter)
-                .bind(at)
-                .bind(id)
-                .bind(limit)
-                .fetch_all(c)
-                .await)?;
+        let text = if vectors { with } else { without };
+        let rows: Vec<Row> = bind_filter!(sql(text), agent.id(), filter)
+            .bind(at)
+            .bind(id)
+            .bind(limit)
+            .fetch_all(&mut conn)
+            .await?;
         let mut page = InteractionPage::default();
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
@@ -247,8 +244,8 @@ impl Store {
     /// How many of the interactions that match a filter are pinned.
     pub async fn pinned_total(&self, agent: OwnedAgent, filter: &Filter) -> Result<u64> {
         let mut conn = self.db.connect().await?;
-        let (count,): (i64,) = on!(&mut conn, |c| bind_filter!(
-            sqlx::query_as(concat!(
+        let (count,): (i64,) = bind_filter!(
+            sql(concat!(
                 "SELECT COUNT(*) FROM interactions i WHERE ",
                 matching!(),
                 " AND i.pinned"
@@ -256,8 +253,8 @@ impl Store {
             agent.id(),
             filter
         )
-        .fetch_one(c)
-        .await)?;
+        .fetch_one(&mut conn)
+        .await?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
@@ -268,17 +265,15 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Interaction>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<InteractionRow> = on!(&mut conn, |c| {
-            sqlx::query_as(concat!(
+        let rows: Vec<InteractionRow> = sql(concat!(
             "SELECT ",
             columns!(),
             " FROM interactions i WHERE i.agent_id = $1 AND i.pinned ORDER BY i.at DESC LIMIT $2"
         ))
         .bind(agent.id().0)
         .bind(limit)
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(|row| Ok(self.clean(read_interaction(row)?))).collect()
     }
 
@@ -311,23 +306,21 @@ impl Store {
     ) -> Result<BTreeMap<i64, Totals>> {
         type Row = (i64, String, bool, i64, i64, i64);
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            bind_filter!(
-                sqlx::query_as(concat!(
+        let rows: Vec<Row> = bind_filter!(
+            sql(concat!(
                 "SELECT (i.at / 86400000000 + $14) / $15, i.type, i.success, COUNT(*), MIN(i.at), \
                  MAX(i.at)
                  FROM interactions i WHERE ",
                 matching!(),
                 " GROUP BY 1, 2, 3"
             )),
-                agent.id(),
-                filter
-            )
-            .bind(days_since_start(days))
-            .bind(days)
-            .fetch_all(c)
-            .await
-        })?;
+            agent.id(),
+            filter
+        )
+        .bind(days_since_start(days))
+        .bind(days)
+        .fetch_all(&mut conn)
+        .await?;
         let mut buckets: BTreeMap<i64, Totals> = BTreeMap::new();
         for (number, kind, success, count, oldest, newest) in rows {
             let totals = buckets.entry(number).or_default();
@@ -361,15 +354,12 @@ impl Store {
                     rows.into_iter().map(|(seq, id)| (seq, (agent, id))).unzip();
                 delete_interactions(&mut tx.conn, &seqs).await?;
                 insert_outbox(&mut tx.conn, &gone).await?;
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE \
-                     agent_id = $2"
-                )
+                sql("UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE \
+                     agent_id = $2")
                 .bind(gone.len() as i64)
                 .bind(agent.0)
-                .execute(c)
-                .await
-                .map(drop))?;
+                .execute(&mut tx.conn)
+                .await?;
                 tx.wake(Wakeup::Memory);
                 Ok(gone.len() as u64)
             })
@@ -393,49 +383,48 @@ async fn interactions_to_remove(
     limit: i64,
 ) -> Result<Vec<(i64, Uuid)>> {
     let rows = match what {
-        Removal::Matching(filter) => on!(conn, |c| bind_filter!(
-            sqlx::query_as(concat!(
-                "SELECT i.seq, i.id FROM interactions i WHERE ",
-                matching!(),
-                " AND NOT i.pinned ORDER BY i.at, i.id LIMIT $14"
-            )),
-            agent,
-            filter
-        )
-        .bind(limit)
-        .fetch_all(c)
-        .await)?,
-        Removal::Everything => on!(conn, |c| sqlx::query_as(
-            "SELECT seq, id FROM interactions WHERE agent_id = $1 LIMIT $2"
-        )
-        .bind(agent.0)
-        .bind(limit)
-        .fetch_all(c)
-        .await)?,
-        Removal::Beyond(keep) => on!(conn, |c| {
-            let (total,): (i64,) =
-                sqlx::query_as("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
-                    .bind(agent.0)
-                    .fetch_one(&mut *c)
-                    .await?;
+        Removal::Matching(filter) => {
+            bind_filter!(
+                sql(concat!(
+                    "SELECT i.seq, i.id FROM interactions i WHERE ",
+                    matching!(),
+                    " AND NOT i.pinned ORDER BY i.at, i.id LIMIT $14"
+                )),
+                agent,
+                filter
+            )
+            .bind(limit)
+            .fetch_all(conn)
+            .await?
+        }
+        Removal::Everything => {
+            sql("SELECT seq, id FROM interactions WHERE agent_id = $1 LIMIT $2")
+                .bind(agent.0)
+                .bind(limit)
+                .fetch_all(conn)
+                .await?
+        }
+        Removal::Beyond(keep) => {
+            let (total,): (i64,) = sql("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
+                .bind(agent.0)
+                .fetch_one(conn)
+                .await?;
             let beyond =
                 total.saturating_sub(i64::try_from(*keep).unwrap_or(i64::MAX)).clamp(0, limit);
-            sqlx::query_as(
-                "SELECT seq, id FROM interactions WHERE agent_id = $1 AND NOT pinned
-                 ORDER BY at, id LIMIT $2",
-            )
+            sql("SELECT seq, id FROM interactions WHERE agent_id = $1 AND NOT pinned
+                 ORDER BY at, id LIMIT $2")
             .bind(agent.0)
             .bind(beyond)
-            .fetch_all(&mut *c)
+            .fetch_all(conn)
             .await?
-        }),
-        Removal::One(id) => on!(conn, |c| sqlx::query_as(
-            "SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2"
-        )
-        .bind(agent.0)
-        .bind(id.0)
-        .fetch_all(c)
-        .await)?,
+        }
+        Removal::One(id) => {
+            sql("SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2")
+                .bind(agent.0)
+                .bind(id.0)
+                .fetch_all(conn)
+                .await?
+        }
     };
     Ok(rows)
 }

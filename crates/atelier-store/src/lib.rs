@@ -71,7 +71,7 @@ pub use cluster_keys::KeyCheck;
 pub use collections::{Collection, FormerPart, Fullness, NewVectors};
 pub use conversations::ConversationChanges;
 pub use corrections::InteractionChange;
-pub use db::{Settings, masked, masked_place};
+pub use db::{DbError, Settings, masked, masked_place};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Delta, DeltaReceiver, DeltaSender, Subscription, Wakeup, WakeupReceiver, Wakeups};
 pub use file_edits::{
@@ -147,18 +147,18 @@ pub enum Error {
     #[error("cannot read or write a file: {0}")]
     Io(#[from] std::io::Error),
     #[error("cannot open the database at {place}")]
-    Open { place: String, source: sqlx::Error },
+    Open { place: String, source: DbError },
     #[error("Redis: {0}")]
     Redis(String),
     #[error("cannot migrate the database")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
+    Migrate(#[from] migrate::MigrateError),
     #[error("the database refused: {0}")]
-    Sql(#[source] sqlx::Error),
+    Sql(#[source] DbError),
     #[error("a stored row is invalid: {0}")]
     Corrupt(String),
     /// The group commit failed, and with it every write of the group.
     #[error("the commit failed: {0}")]
-    Commit(Arc<sqlx::Error>),
+    Commit(Arc<DbError>),
     #[error("the reader is too far behind: its next events were removed")]
     Overtaken,
     /// Another writer changed the file, or created one that should not exist.
@@ -216,7 +216,7 @@ impl Store {
         let db = Db::open(settings).await?;
         migrate::run(&db).await?;
         let feeds = feed::Feeds::start(&db, settings.redis_url.as_deref()).await?;
-        let writer = writer::Writer::start(&db, feeds.clone());
+        let writer = writer::Writer::start(&db, feeds.clone())?;
         Ok(Self { db, writer, feeds, memory_is_clean: Arc::default() })
     }
 

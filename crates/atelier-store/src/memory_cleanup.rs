@@ -9,7 +9,7 @@
 
 use crate::{
     Error, Result, Store,
-    db::{Conn, on},
+    db::{Conn, SqlBuilder, sql},
     feed::Wakeup,
     interactions::read_interaction,
     outbox::StoredVector,
@@ -84,24 +84,20 @@ impl Store {
 
     async fn cleanup_position(&self) -> Result<Position> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT position FROM memory_cleanup WHERE rules = $1"
-        )
-        .bind(RULES)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(String,)> = sql("SELECT position FROM memory_cleanup WHERE rules = $1")
+            .bind(RULES)
+            .fetch_optional(&mut conn)
+            .await?;
         row.map_or_else(|| Ok(Position::default()), |(position,)| from_json(&position))
     }
 
     async fn calls_after(&self, call: Uuid) -> Result<Vec<(Uuid, String)>> {
         let mut conn = self.db.connect().await?;
-        Ok(on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id, record FROM tool_calls WHERE id > $1 ORDER BY id LIMIT $2"
-        )
-        .bind(call)
-        .bind(CALLS as i64)
-        .fetch_all(c)
-        .await)?)
+        Ok(sql("SELECT id, record FROM tool_calls WHERE id > $1 ORDER BY id LIMIT $2")
+            .bind(call)
+            .bind(CALLS as i64)
+            .fetch_all(&mut conn)
+            .await?)
     }
 
     /// Records which calls have shown secrets, as this version does when a call is settled.
@@ -141,18 +137,15 @@ impl Store {
             String,
         );
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT i.seq, i.agent_id, c.user_id, i.id, i.type, i.text, i.success,
+        let rows: Vec<Row> =
+            sql("SELECT i.seq, i.agent_id, c.user_id, i.id, i.type, i.text, i.success,
              i.error_details, i.at, i.task_id, i.session_id, i.metadata
              FROM interactions i JOIN memory_collections c ON c.agent_id = i.agent_id
-             WHERE i.seq > $1 ORDER BY i.seq LIMIT $2",
-            )
+             WHERE i.seq > $1 ORDER BY i.seq LIMIT $2")
             .bind(seq)
             .bind(INTERACTIONS as i64)
-            .fetch_all(c)
-            .await
-        })?;
+            .fetch_all(&mut conn)
+            .await?;
         let read = |row: Row| {
             let (seq, agent, owner, id, kind, text, success, error, at, task, session, metadata) =
                 row;
@@ -221,15 +214,12 @@ impl Store {
         let mut calls = HashMap::new();
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(CALLS) {
-            let rows: Vec<(Uuid, String)> = on!(&mut conn, |c| {
-                let mut query =
-                    sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
-                let mut list = query.separated(", ");
-                for id in ids {
-                    list.push_bind(id.0);
-                }
-                query.push(")").build_query_as().fetch_all(c).await
-            })?;
+            let mut query = SqlBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
+            let mut list = query.separated(", ");
+            for id in ids {
+                list.push_bind(id.0);
+            }
+            let rows: Vec<(Uuid, String)> = query.push(")").fetch_all(&mut conn).await?;
             let readable =
                 |(id, record): (Uuid, String)| Some((CallId(id), readable_call(id, &record)?));
             calls.extend(rows.into_iter().filter_map(readable));
@@ -240,23 +230,20 @@ impl Store {
     /// The values of secret files that were read in a conversation.
     pub async fn secrets_shown_in(&self, session: ConversationId) -> Result<KnownSecrets> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT t.id, t.record FROM withheld_calls w JOIN tool_calls t ON t.id = w.call_id
-             WHERE w.session_id = $1"
-        )
-        .bind(session.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(Uuid, String)> =
+            sql("SELECT t.id, t.record FROM withheld_calls w JOIN tool_calls t ON t.id = w.call_id
+             WHERE w.session_id = $1")
+            .bind(session.0)
+            .fetch_all(&mut conn)
+            .await?;
         let calls: Vec<GatedCall> =
             rows.iter().filter_map(|(id, record)| readable_call(*id, record)).collect();
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT s.record FROM withheld_steps w
+        let rows: Vec<(String,)> = sql("SELECT s.record FROM withheld_steps w
              JOIN task_steps s ON s.task_id = w.task_id AND s.step = w.step
-             WHERE w.session_id = $1"
-        )
+             WHERE w.session_id = $1")
         .bind(session.0)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         let steps: Vec<Step> =
             rows.iter().filter_map(|(record,)| serde_json::from_str(record).ok()).collect();
         Ok(KnownSecrets::shown_in(&calls, &steps))
@@ -312,30 +299,25 @@ fn readable_call(id: Uuid, record: &str) -> Option<GatedCall> {
 }
 
 async fn save_position(conn: &mut Conn, position: &Position) -> Result<()> {
-    on!(conn, |c| sqlx::query(
-        "INSERT INTO memory_cleanup (rules, position) VALUES ($1, $2)
-         ON CONFLICT (rules) DO UPDATE SET position = excluded.position"
-    )
+    sql("INSERT INTO memory_cleanup (rules, position) VALUES ($1, $2)
+         ON CONFLICT (rules) DO UPDATE SET position = excluded.position")
     .bind(RULES)
     .bind(json(position))
-    .execute(c)
-    .await
-    .map(drop))?;
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
 /// Replaces the text of an interaction, unless it was removed meanwhile.
 async fn rewrite(conn: &mut Conn, Stored { seq, agent, interaction, .. }: &Stored) -> Result<()> {
-    let found: u64 = on!(&mut *conn, |c| sqlx::query(
-        "UPDATE interactions SET text = $1, error_details = $2, metadata = $3 WHERE seq = $4"
-    )
-    .bind(&interaction.text)
-    .bind(&interaction.error_details)
-    .bind(json(&interaction.metadata))
-    .bind(*seq)
-    .execute(c)
-    .await
-    .map(|done| done.rows_affected()))?;
+    let found: u64 =
+        sql("UPDATE interactions SET text = $1, error_details = $2, metadata = $3 WHERE seq = $4")
+            .bind(&interaction.text)
+            .bind(&interaction.error_details)
+            .bind(json(&interaction.metadata))
+            .bind(*seq)
+            .execute(conn)
+            .await?;
     if found == 0 {
         return Ok(());
     }

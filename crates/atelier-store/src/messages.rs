@@ -3,7 +3,7 @@
 use crate::{
     Error, Owned, Result, Store,
     auto_interactions::remember_message,
-    db::on,
+    db::sql,
     pending::PendingRows,
     request_keys::earlier_answer,
     rows::{new_id, now, page, read_record, request_keys::RequestKey},
@@ -99,16 +99,16 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Message>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+        let rows: Vec<(String,)> = sql(
             "SELECT record FROM messages WHERE session_id = $1 AND id <= $2 AND project_id = $3
-             ORDER BY id DESC LIMIT $4"
+             ORDER BY id DESC LIMIT $4",
         )
         .bind(session.0)
         .bind(last.0)
         .bind(owned.project.0)
         .bind(limit)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().rev().map(read_record).collect()
     }
 }
@@ -208,7 +208,7 @@ pub(crate) async fn check_conversation(
     queue: Uuid,
 ) -> Result<(bool, QueueLoad)> {
     type Row = (bool, i64, i64, Option<String>);
-    let row: Option<Row> = on!(&mut group.conn, |c| sqlx::query_as(concat!(
+    let row: Option<Row> = sql(concat!(
         "SELECT status = 'archived', ",
         load_columns!(),
         " FROM conversations WHERE id = $2 AND project_id = $3"
@@ -216,8 +216,8 @@ pub(crate) async fn check_conversation(
     .bind(queue)
     .bind(session.0)
     .bind(owned.project.0)
-    .fetch_optional(c)
-    .await)?;
+    .fetch_optional(&mut group.conn)
+    .await?;
     let (archived, waiting, running, config) = row.ok_or(Error::NotFound)?;
     Ok((archived, QueueLoad::read(group, queue, (waiting, running, config))?))
 }

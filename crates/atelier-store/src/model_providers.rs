@@ -1,7 +1,7 @@
 //! What people have entered about model providers: keys, addresses, prices and default models. Keys
 //! are encrypted, and the store cannot decrypt them.
 
-use crate::{Error, Result, Store, db::on, rows::now};
+use crate::{Error, Result, Store, db::sql, rows::now};
 use atelier_core::{Tenant, UserId};
 use chrono::{DateTime, Utc};
 
@@ -64,29 +64,26 @@ impl Store {
         provider.updated_at = now();
         self.write(by, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "INSERT INTO model_providers
+                sql("INSERT INTO model_providers
                          (scope, provider, kind, base_url, models, sealed, last_four, key_address,
                           updated_by, updated_at)
                          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                          ON CONFLICT (scope, provider) DO UPDATE
                          SET kind = $3, base_url = $4, models = $5, sealed = $6, last_four = $7,
-                             key_address = $8, updated_by = $9, updated_at = $10",
-                    )
-                    .bind(provider.scope.as_text())
-                    .bind(&provider.provider)
-                    .bind(&provider.kind)
-                    .bind(&provider.base_url)
-                    .bind(&provider.models)
-                    .bind(&provider.sealed)
-                    .bind(&provider.last_four)
-                    .bind(&provider.key_address)
-                    .bind(by.0)
-                    .bind(provider.updated_at)
-                    .execute(c)
-                    .await?;
-                });
+                             key_address = $8, updated_by = $9, updated_at = $10")
+                .bind(provider.scope.as_text())
+                .bind(&provider.provider)
+                .bind(&provider.kind)
+                .bind(&provider.base_url)
+                .bind(&provider.models)
+                .bind(&provider.sealed)
+                .bind(&provider.last_four)
+                .bind(&provider.key_address)
+                .bind(by.0)
+                .bind(provider.updated_at)
+                .execute(&mut tx.conn)
+                .await?;
+
                 Ok(provider)
             })
         })
@@ -102,16 +99,15 @@ impl Store {
         let scopes = scopes(tenant, user);
         let [server, of_tenant, of_user] = scopes.each_ref().map(ModelScope::as_text);
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT scope, provider, kind, base_url, models, sealed, last_four, key_address,
+        let rows: Vec<Row> =
+            sql("SELECT scope, provider, kind, base_url, models, sealed, last_four, key_address,
                     updated_at
-             FROM model_providers WHERE scope IN ($1, $2, $3) ORDER BY provider, scope"
-        )
-        .bind(server)
-        .bind(of_tenant)
-        .bind(of_user)
-        .fetch_all(c)
-        .await)?;
+             FROM model_providers WHERE scope IN ($1, $2, $3) ORDER BY provider, scope")
+            .bind(server)
+            .bind(of_tenant)
+            .bind(of_user)
+            .fetch_all(&mut conn)
+            .await?;
         let provider = |row: Row| {
             let scope = scopes.iter().find(|scope| scope.as_text() == row.0)?.clone();
             Some(ModelProvider {
@@ -138,14 +134,11 @@ impl Store {
         let (scope, provider) = (scope.as_text(), provider.to_owned());
         self.write(by, move |tx| {
             Box::pin(async move {
-                let deleted = on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM model_providers WHERE scope = $1 AND provider = $2"
-                )
-                .bind(scope)
-                .bind(provider)
-                .execute(c)
-                .await?
-                .rows_affected());
+                let deleted = sql("DELETE FROM model_providers WHERE scope = $1 AND provider = $2")
+                    .bind(scope)
+                    .bind(provider)
+                    .execute(&mut tx.conn)
+                    .await?;
                 if deleted == 0 { Err(Error::NotFound) } else { Ok(()) }
             })
         })
@@ -164,25 +157,23 @@ impl Store {
             Box::pin(async move {
                 let conn = &mut tx.conn;
                 match model {
-                    Some(model) => on!(conn, |c| sqlx::query(
-                        "INSERT INTO default_models (scope, model, updated_by, updated_at)
+                    Some(model) => {
+                        sql("INSERT INTO default_models (scope, model, updated_by, updated_at)
                          VALUES ($1, $2, $3, $4)
                          ON CONFLICT (scope) DO UPDATE
-                         SET model = $2, updated_by = $3, updated_at = $4"
-                    )
-                    .bind(scope)
-                    .bind(model)
-                    .bind(by.0)
-                    .bind(time)
-                    .execute(c)
-                    .await
-                    .map(drop))?,
+                         SET model = $2, updated_by = $3, updated_at = $4")
+                        .bind(scope)
+                        .bind(model)
+                        .bind(by.0)
+                        .bind(time)
+                        .execute(conn)
+                        .await?;
+                    }
                     None => {
-                        on!(conn, |c| sqlx::query("DELETE FROM default_models WHERE scope = $1")
+                        sql("DELETE FROM default_models WHERE scope = $1")
                             .bind(scope)
-                            .execute(c)
-                            .await
-                            .map(drop))?;
+                            .execute(conn)
+                            .await?;
                     }
                 }
                 Ok(())
@@ -200,14 +191,13 @@ impl Store {
         let scopes = scopes(tenant, user);
         let [server, of_tenant, of_user] = scopes.each_ref().map(ModelScope::as_text);
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT scope, model FROM default_models WHERE scope IN ($1, $2, $3)"
-        )
-        .bind(server)
-        .bind(of_tenant)
-        .bind(of_user)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(String, String)> =
+            sql("SELECT scope, model FROM default_models WHERE scope IN ($1, $2, $3)")
+                .bind(server)
+                .bind(of_tenant)
+                .bind(of_user)
+                .fetch_all(&mut conn)
+                .await?;
         let chosen = |(scope, model): (String, String)| {
             Some((scopes.iter().find(|known| known.as_text() == scope)?.clone(), model))
         };

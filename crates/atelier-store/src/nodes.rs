@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, Result, Store,
-    db::{Conn, on},
+    db::{Conn, sql},
     rows::database_time,
     tasks::{has_begun_calls, interrupted, lock_task, requeue_interrupted, stop},
 };
@@ -69,9 +69,9 @@ impl Store {
     /// Registers this node when it starts.
     pub async fn register_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
-        if let Conn::Lite(conn) = &mut conn {
+        if matches!(conn, Conn::Lite(_)) {
             // SQLite has one node at a time, so every other node is gone.
-            sqlx::query("DELETE FROM nodes").execute(&mut **conn).await?;
+            sql("DELETE FROM nodes").execute(&mut conn).await?;
         }
         drop(conn);
         self.renew_node().await
@@ -85,20 +85,17 @@ impl Store {
         // This node may have started while the database did not answer the other nodes. So it waits
         // for one lease before it judges them, unless it is the only node (SQLite).
         let judges_from = if matches!(conn, Conn::Lite(_)) { time } else { until };
-        let (peers,): (i64,) = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
+        let (peers,): (i64,) =
+            sql("INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
                  ON CONFLICT (id) DO UPDATE SET lease_until = $2,
                  judges_from = CASE WHEN nodes.lease_until < $4 THEN $2 ELSE nodes.judges_from END
-                 RETURNING (SELECT COUNT(*) FROM nodes n WHERE n.id <> $1 AND n.lease_until > $4)",
-            )
+                 RETURNING (SELECT COUNT(*) FROM nodes n WHERE n.id <> $1 AND n.lease_until > $4)")
             .bind(self.node().0)
             .bind(until)
             .bind(judges_from)
             .bind(time)
-            .fetch_one(c)
-            .await
-        })?;
+            .fetch_one(&mut conn)
+            .await?;
         self.feeds.note_peers(peers > 0);
         Ok(())
     }
@@ -106,11 +103,7 @@ impl Store {
     /// Removes this node when it stops.
     pub async fn unregister_node(&self) -> Result<()> {
         let mut conn = self.db.connect_vital().await?;
-        on!(&mut conn, |c| sqlx::query("DELETE FROM nodes WHERE id = $1")
-            .bind(self.node().0)
-            .execute(c)
-            .await
-            .map(drop))?;
+        sql("DELETE FROM nodes WHERE id = $1").bind(self.node().0).execute(&mut conn).await?;
         Ok(())
     }
 
@@ -119,26 +112,24 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query(concat!(
-                "DELETE FROM nodes WHERE lease_until < $1 AND ",
-                is_gone!("nodes.id", "$2", "$3")
-            ))
-            .bind(time - TimeDelta::minutes(10))
-            .bind(self.node().0)
-            .bind(time)
-            .execute(&mut *c)
-            .await?;
-            sqlx::query_as(concat!(
-                "SELECT t.id, t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
+        sql(concat!(
+            "DELETE FROM nodes WHERE lease_until < $1 AND ",
+            is_gone!("nodes.id", "$2", "$3")
+        ))
+        .bind(time - TimeDelta::minutes(10))
+        .bind(self.node().0)
+        .bind(time)
+        .execute(&mut conn)
+        .await?;
+        let rows: Vec<Row> = sql(concat!(
+            "SELECT t.id, t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
                  JOIN projects p ON p.id = t.project_id WHERE t.status = 'running' AND ",
-                is_gone!("t.node", "$1", "$2")
-            ))
-            .bind(self.node().0)
-            .bind(time)
-            .fetch_all(&mut *c)
-            .await
-        })?;
+            is_gone!("t.node", "$1", "$2")
+        ))
+        .bind(self.node().0)
+        .bind(time)
+        .fetch_all(&mut conn)
+        .await?;
         let read = |(task, fence, project, owner, tenant)| {
             let owned = Owned::from_row((project, owner, tenant))?;
             Ok(LostTask { id: TaskId(task), owned, fence })
@@ -156,17 +147,14 @@ impl Store {
     /// Recovers a task that this node has leased and does not run, because its run broke off.
     pub async fn recover_orphaned_task(&self, id: TaskId, resume: bool) -> Result<LostTaskOutcome> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(i64, Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
+        let row: Option<(i64, Uuid, Uuid, String)> =
+            sql("SELECT t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
                  JOIN projects p ON p.id = t.project_id
-                 WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'",
-            )
+                 WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'")
             .bind(id.0)
             .bind(self.node().0)
-            .fetch_optional(c)
-            .await
-        })?;
+            .fetch_optional(&mut conn)
+            .await?;
         drop(conn);
         let Some((fence, project, owner, tenant)) = row else {
             return Ok(LostTaskOutcome::Recovered);
@@ -192,12 +180,11 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut task = lock_task(tx, owned.project, id).await?;
-                let (now, interruptions): (i64, i32) = on!(&mut tx.conn, |c| {
-                    sqlx::query_as("SELECT fence, interruptions FROM tasks WHERE id = $1")
+                let (now, interruptions): (i64, i32) =
+                    sql("SELECT fence, interruptions FROM tasks WHERE id = $1")
                         .bind(id.0)
-                        .fetch_one(c)
-                        .await
-                })?;
+                        .fetch_one(&mut tx.conn)
+                        .await?;
                 if task.status != TaskStatus::Running || now != fence {
                     return Ok(LostTaskOutcome::Recovered);
                 }

@@ -7,7 +7,7 @@
 use crate::{
     Error, OwnedAgent, Result, Store,
     collections::Collection,
-    db::on,
+    db::{SqlBuilder, sql},
     feed::Wakeup,
     interactions::read_interaction,
     rows::interactions::{insert_outbox, write_vectors},
@@ -80,21 +80,18 @@ impl Store {
             Option<Vec<u8>>,
         );
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, \
+        let rows: Vec<Row> =
+            sql("SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, \
              i.task_id, i.session_id,
              i.metadata, i.pinned, v.embedder, v.vector FROM memory_outbox o
              LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
-             WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3",
-            )
+             WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3")
             .bind(collection.agent.0)
             .bind(after)
             .bind(limit)
-            .fetch_all(c)
-            .await
-        })?;
+            .fetch_all(&mut conn)
+            .await?;
         let last = rows.last().map_or(after, |row| row.0);
         let mut changes = BTreeMap::new();
         for (
@@ -154,17 +151,16 @@ impl Store {
             Option<Vec<u8>>,
         );
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT i.seq, i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id,
+        let rows: Vec<Row> =
+            sql("SELECT i.seq, i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id,
              i.session_id, i.metadata, i.pinned, v.embedder, v.vector FROM interactions i
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
-             WHERE i.agent_id = $1 AND i.seq < $2 ORDER BY i.seq DESC LIMIT $3"
-        )
-        .bind(collection.agent.0)
-        .bind(below)
-        .bind(limit)
-        .fetch_all(c)
-        .await)?;
+             WHERE i.agent_id = $1 AND i.seq < $2 ORDER BY i.seq DESC LIMIT $3")
+            .bind(collection.agent.0)
+            .bind(below)
+            .bind(limit)
+            .fetch_all(&mut conn)
+            .await?;
         let read = |row: Row| {
             let (seq, id, kind, text, success, error, at, task, session, metadata, pinned, ..) =
                 row;
@@ -182,13 +178,12 @@ impl Store {
     /// How many interactions of an agent have lower numbers than `below`.
     pub async fn count_below(&self, collection: &Collection, below: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
-        let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT COUNT(*) FROM interactions WHERE agent_id = $1 AND seq < $2"
-        )
-        .bind(collection.agent.0)
-        .bind(below)
-        .fetch_one(c)
-        .await)?;
+        let (count,): (i64,) =
+            sql("SELECT COUNT(*) FROM interactions WHERE agent_id = $1 AND seq < $2")
+                .bind(collection.agent.0)
+                .bind(below)
+                .fetch_one(&mut conn)
+                .await?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
@@ -209,19 +204,17 @@ impl Store {
                     .collect();
                 write_vectors(&mut tx.conn, &rows).await?;
                 for rows in rows.chunks(500) {
-                    on!(&mut tx.conn, |c| {
-                        let mut delete = sqlx::QueryBuilder::new(
-                            "DELETE FROM interaction_vectors WHERE NOT EXISTS
+                    let mut delete = SqlBuilder::new(
+                        "DELETE FROM interaction_vectors WHERE NOT EXISTS
                              (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) \
                              AND seq IN (",
-                        );
-                        let mut list = delete.separated(", ");
-                        for (seq, ..) in rows {
-                            list.push_bind(*seq);
-                        }
-                        delete.push(")");
-                        delete.build().execute(c).await.map(drop)
-                    })?;
+                    );
+                    let mut list = delete.separated(", ");
+                    for (seq, ..) in rows {
+                        list.push_bind(*seq);
+                    }
+                    delete.push(")");
+                    delete.execute(&mut tx.conn).await?;
                 }
                 Ok(())
             })
@@ -242,37 +235,32 @@ impl Store {
         let (agent, node) = (collection.agent, self.node());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                let held = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET frequencies = COALESCE($1, frequencies)
-                     WHERE agent_id = $2 AND holder = $3"
-                )
-                .bind(frequencies)
-                .bind(agent.0)
-                .bind(node.0)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
+                let held =
+                    sql("UPDATE memory_collections SET frequencies = COALESCE($1, frequencies)
+                     WHERE agent_id = $2 AND holder = $3")
+                    .bind(frequencies)
+                    .bind(agent.0)
+                    .bind(node.0)
+                    .execute(&mut tx.conn)
+                    .await?;
                 if held == 0 {
                     let lines: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
                     insert_outbox(&mut tx.conn, &lines).await?;
                     tx.wake(Wakeup::Memory);
                     return Ok(());
                 }
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1 AND seq <= $2")
-                        .bind(agent.0)
-                        .bind(through)
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query(
-                        "UPDATE memory_collections SET restless = reembed_below IS NOT NULL OR EXISTS
-                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 \
-                         AND state = 'live'",
-                    )
+                sql("DELETE FROM memory_outbox WHERE agent_id = $1 AND seq <= $2")
                     .bind(agent.0)
-                    .execute(&mut *c)
+                    .bind(through)
+                    .execute(&mut tx.conn)
                     .await?;
-                });
+                sql("UPDATE memory_collections SET restless = reembed_below IS NOT NULL OR EXISTS
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 \
+                         AND state = 'live'")
+                .bind(agent.0)
+                .execute(&mut tx.conn)
+                .await?;
+
                 Ok(())
             })
         })
@@ -288,21 +276,18 @@ impl Store {
     ) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(500) {
-            let row: Option<(i32,)> = on!(&mut conn, |c| {
-                let mut select =
-                    sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
-                select
-                    .push_bind(agent.id().0)
-                    .push(" AND seq > ")
-                    .push_bind(indexed)
-                    .push(" AND id IN (");
-                let mut list = select.separated(", ");
-                for id in ids {
-                    list.push_bind(id.0);
-                }
-                select.push(") LIMIT 1");
-                select.build_query_as().fetch_optional(c).await
-            })?;
+            let mut select = SqlBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
+            select
+                .push_bind(agent.id().0)
+                .push(" AND seq > ")
+                .push_bind(indexed)
+                .push(" AND id IN (");
+            let mut list = select.separated(", ");
+            for id in ids {
+                list.push_bind(id.0);
+            }
+            select.push(") LIMIT 1");
+            let row: Option<(i32,)> = select.fetch_optional(&mut conn).await?;
             if row.is_some() {
                 return Ok(true);
             }
@@ -318,29 +303,26 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<InteractionId>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-            "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+        let rows: Vec<(Uuid,)> = sql(
+            "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
         )
         .bind(agent.id().0)
         .bind(indexed)
         .bind(limit)
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         Ok(rows.into_iter().map(|(id,)| InteractionId(id)).collect())
     }
 
     /// How many lines of the outbox come after `indexed`.
     pub async fn count_unindexed(&self, agent: OwnedAgent, indexed: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
-        let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2"
-        )
-        .bind(agent.id().0)
-        .bind(indexed)
-        .fetch_one(c)
-        .await)?;
+        let (count,): (i64,) =
+            sql("SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2")
+                .bind(agent.id().0)
+                .bind(indexed)
+                .fetch_one(&mut conn)
+                .await?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 }

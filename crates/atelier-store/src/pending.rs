@@ -6,7 +6,7 @@
 
 use crate::{
     access::Owned,
-    db::Conn,
+    db::{Conn, DbError},
     events::PendingEvent,
     feed::Wakeup,
     rows::{
@@ -121,7 +121,7 @@ impl PendingRows {
     }
 
     /// Writes the rows, and returns those that wait for the commit.
-    pub(crate) async fn write(self, conn: &mut Conn) -> Result<CommitRows, sqlx::Error> {
+    pub(crate) async fn write(self, conn: &mut Conn) -> Result<CommitRows, DbError> {
         let mut at_commit = self.at_commit;
         write_plans(conn, self.plans).await?;
         write_tasks(conn, self.tasks).await?;

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::on,
+    db::sql,
     feed::Wakeup,
     messages::add_message,
     rows::{
@@ -31,34 +31,31 @@ pub struct AssignedTask {
 }
 
 async fn save_plan(tx: &mut Tx, plan: &Plan) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query("UPDATE plans SET status = $1, record = $2 WHERE id = $3")
+    sql("UPDATE plans SET status = $1, record = $2 WHERE id = $3")
         .bind(plan.status.as_str())
         .bind(json(plan))
         .bind(plan.id.0)
-        .execute(c)
-        .await
-        .map(drop))?;
+        .execute(&mut tx.conn)
+        .await?;
     Ok(())
 }
 
 async fn lock_plan(tx: &mut Tx, project: ProjectId, id: PlanId) -> Result<Plan> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE plans SET status = status WHERE id = $1 AND project_id = $2 RETURNING record"
-    )
-    .bind(id.0)
-    .bind(project.0)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<(String,)> =
+        sql("UPDATE plans SET status = status WHERE id = $1 AND project_id = $2 RETURNING record")
+            .bind(id.0)
+            .bind(project.0)
+            .fetch_optional(&mut tx.conn)
+            .await?;
     read_record(row.ok_or(Error::NotFound)?)
 }
 
 async fn tasks_of(tx: &mut Tx, plan: PlanId) -> Result<Vec<Task>> {
-    let rows: Vec<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
-    )
-    .bind(plan.0)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<TaskRow> =
+        sql("SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id")
+            .bind(plan.0)
+            .fetch_all(&mut tx.conn)
+            .await?;
     rows.into_iter().map(read_task).collect()
 }
 
@@ -144,11 +141,10 @@ impl Store {
                 if let Some(other) = other {
                     // None of the old tasks has run. Cancelled ones are removed too.
                     for task in &work {
-                        on!(&mut tx.conn, |c| sqlx::query("DELETE FROM tasks WHERE id = $1")
+                        sql("DELETE FROM tasks WHERE id = $1")
                             .bind(task.id.0)
-                            .execute(c)
-                            .await
-                            .map(drop))?;
+                            .execute(&mut tx.conn)
+                            .await?;
                     }
                     work = make_tasks(&plan, other);
                     for task in &work {
@@ -193,34 +189,30 @@ impl Store {
 
     pub async fn plan(&self, owned: &Owned, id: PlanId) -> Result<(Plan, Vec<Task>)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM plans WHERE id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(String,)> =
+            sql("SELECT record FROM plans WHERE id = $1 AND project_id = $2")
+                .bind(id.0)
+                .bind(owned.project.0)
+                .fetch_optional(&mut conn)
+                .await?;
         let plan = read_record(row.ok_or(Error::NotFound)?)?;
-        let rows: Vec<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
-        )
-        .bind(id.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<TaskRow> =
+            sql("SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id")
+                .bind(id.0)
+                .fetch_all(&mut conn)
+                .await?;
         Ok((plan, rows.into_iter().map(read_task).collect::<Result<_>>()?))
     }
 
     /// The plans of all of a user's projects that wait for approval, oldest first.
     pub async fn pending_plans(&self, user: UserId) -> Result<Vec<Plan>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT l.record FROM projects p CROSS JOIN plans l
+        let rows: Vec<(String,)> = sql("SELECT l.record FROM projects p CROSS JOIN plans l
              WHERE p.user_id = $1 AND p.deleted_at IS NULL
-             AND l.project_id = p.id AND l.status = 'pending_approval' ORDER BY l.id LIMIT 1000"
-        )
+             AND l.project_id = p.id AND l.status = 'pending_approval' ORDER BY l.id LIMIT 1000")
         .bind(user.0)
-        .fetch_all(c)
-        .await)?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read_record).collect()
     }
 
@@ -461,18 +453,17 @@ pub(crate) async fn stop_plans(
     why: &TaskFailure,
 ) -> Result<Vec<StoppedTask>> {
     let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-    let open: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT id FROM plans p WHERE project_id = $1 AND ($2 OR session_id = $3)
+    let open: Vec<(Uuid,)> =
+        sql("SELECT id FROM plans p WHERE project_id = $1 AND ($2 OR session_id = $3)
          AND status IN ('planning', 'pending_approval', 'running') AND NOT ($4 AND EXISTS (
            SELECT 1 FROM tasks t WHERE t.plan_id = p.id AND t.status = 'running'))
-         ORDER BY id"
-    )
-    .bind(owned.project.0)
-    .bind(any)
-    .bind(session)
-    .bind(spare_running)
-    .fetch_all(c)
-    .await)?;
+         ORDER BY id")
+        .bind(owned.project.0)
+        .bind(any)
+        .bind(session)
+        .bind(spare_running)
+        .fetch_all(&mut tx.conn)
+        .await?;
     let mut stopped = Vec::new();
     for (id,) in open {
         let mut plan = lock_plan(tx, owned.project, PlanId(id)).await?;

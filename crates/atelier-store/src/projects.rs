@@ -4,7 +4,7 @@ use crate::{
     Error, Owned, ProjectOwner, Result, Schema, Settings, Store, Tx,
     agents::insert_agents,
     collections::mark_collections_gone,
-    db::{Conn, Db, on},
+    db::{Conn, Db, sql},
     feed::Wakeup,
     file_upkeep::forget_files,
     pending::PendingRows,
@@ -40,13 +40,12 @@ pub(crate) fn read_project(row: ProjectRow) -> Result<Project> {
 }
 
 async fn named(conn: &mut Conn, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
-    let row: Option<(Uuid,)> = on!(conn, |c| sqlx::query_as(
-        "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
-    )
-    .bind(owner.0)
-    .bind(name.as_str())
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<(Uuid,)> =
+        sql("SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL")
+            .bind(owner.0)
+            .bind(name.as_str())
+            .fetch_optional(conn)
+            .await?;
     Ok(row.map(|(id,)| ProjectId(id)))
 }
 
@@ -67,11 +66,9 @@ impl Store {
                 let id = ProjectId(new_id());
                 let project =
                     Project { id, name, workspace, settings, created_at: time, updated_at: time };
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO projects
+                sql("INSERT INTO projects
                      (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $7)"
-                )
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $7)")
                 .bind(id.0)
                 .bind(tenant.as_str())
                 .bind(owner.0)
@@ -79,9 +76,8 @@ impl Store {
                 .bind(workspace.as_str())
                 .bind(json(&project.settings))
                 .bind(time)
-                .execute(c)
+                .execute(&mut tx.conn)
                 .await
-                .map(drop))
                 .map_err(name_taken)?;
                 tx.emit(id, owner, &Event::ProjectCreated { project: project.clone() });
                 insert_agents(tx, id, owner, agents).await?;
@@ -112,13 +108,12 @@ impl Store {
 
     pub async fn project(&self, owned: &Owned) -> Result<Project> {
         let mut conn = self.db.connect().await?;
-        let row: Option<ProjectRow> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id, name, workspace, settings, created_at, updated_at FROM projects
-             WHERE id = $1 AND deleted_at IS NULL"
-        )
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<ProjectRow> =
+            sql("SELECT id, name, workspace, settings, created_at, updated_at FROM projects
+             WHERE id = $1 AND deleted_at IS NULL")
+            .bind(owned.project.0)
+            .fetch_optional(&mut conn)
+            .await?;
         read_project(row.ok_or(Error::NotFound)?)
     }
 
@@ -171,12 +166,11 @@ impl Store {
         allows: impl FnOnce(&ProjectOwner) -> bool + Send,
     ) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT user_id, tenant_id FROM projects WHERE id = $1 AND deleted_at IS NULL"
-        )
-        .bind(project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(Uuid, String)> =
+            sql("SELECT user_id, tenant_id FROM projects WHERE id = $1 AND deleted_at IS NULL")
+                .bind(project.0)
+                .fetch_optional(&mut conn)
+                .await?;
         let (owner, tenant) = row.ok_or(Error::NotFound)?;
         let found = Owned::from_row((project.0, owner, tenant))?;
         if allows(&found) { Ok(found) } else { Err(Error::NotFound) }
@@ -196,17 +190,14 @@ impl Store {
                 project.name = name.unwrap_or(project.name);
                 project.workspace = workspace.unwrap_or(project.workspace);
                 project.settings = settings.unwrap_or(project.settings);
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
-                )
-                .bind(project.name.as_str())
-                .bind(project.workspace.as_str())
-                .bind(json(&project.settings))
-                .bind(id.0)
-                .execute(c)
-                .await
-                .map(drop))
-                .map_err(name_taken)?;
+                sql("UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4")
+                    .bind(project.name.as_str())
+                    .bind(project.workspace.as_str())
+                    .bind(json(&project.settings))
+                    .bind(id.0)
+                    .execute(&mut tx.conn)
+                    .await
+                    .map_err(name_taken)?;
                 tx.emit(id, owner, &Event::ProjectUpdated { project: project.clone() });
                 Ok(project)
             })
@@ -221,38 +212,36 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 lock_project(tx, id).await?;
-                let conversations: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT id FROM conversations WHERE project_id = $1"
-                )
-                .bind(id.0)
-                .fetch_all(c)
-                .await)?;
+                let conversations: Vec<(Uuid,)> =
+                    sql("SELECT id FROM conversations WHERE project_id = $1")
+                        .bind(id.0)
+                        .fetch_all(&mut tx.conn)
+                        .await?;
                 for (conversation,) in conversations {
                     forget_files(tx, ConversationId(conversation)).await?;
                 }
-                on!(&mut tx.conn, |c| {
-                    for table in [
-                        "DELETE FROM agents WHERE project_id = $1",
-                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
+                for table in [
+                    "DELETE FROM agents WHERE project_id = $1",
+                    "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
                          project_id = $1)",
-                        "DELETE FROM tasks WHERE project_id = $1",
-                        "DELETE FROM plans WHERE project_id = $1",
-                        "DELETE FROM messages WHERE project_id = $1",
-                        "DELETE FROM conversations WHERE project_id = $1",
-                        "DELETE FROM tool_calls WHERE project_id = $1",
-                        "DELETE FROM clients WHERE project_id = $1",
-                        "DELETE FROM grants WHERE project_id = $1",
-                        "DELETE FROM audit WHERE project_id = $1",
-                        "DELETE FROM request_keys WHERE project_id = $1",
-                    ] {
-                        sqlx::query(table).bind(id.0).execute(&mut *c).await?;
-                    }
-                    sqlx::query("UPDATE projects SET deleted_at = $1 WHERE id = $2")
-                        .bind(now())
-                        .bind(id.0)
-                        .execute(&mut *c)
-                        .await?;
-                });
+                    "DELETE FROM tasks WHERE project_id = $1",
+                    "DELETE FROM plans WHERE project_id = $1",
+                    "DELETE FROM messages WHERE project_id = $1",
+                    "DELETE FROM conversations WHERE project_id = $1",
+                    "DELETE FROM tool_calls WHERE project_id = $1",
+                    "DELETE FROM clients WHERE project_id = $1",
+                    "DELETE FROM grants WHERE project_id = $1",
+                    "DELETE FROM audit WHERE project_id = $1",
+                    "DELETE FROM request_keys WHERE project_id = $1",
+                ] {
+                    sql(table).bind(id.0).execute(&mut tx.conn).await?;
+                }
+                sql("UPDATE projects SET deleted_at = $1 WHERE id = $2")
+                    .bind(now())
+                    .bind(id.0)
+                    .execute(&mut tx.conn)
+                    .await?;
+
                 mark_collections_gone(&mut tx.conn, None, id).await?;
                 tx.wake(Wakeup::Memory);
                 tx.wake(Wakeup::ProjectDeleted(id));
@@ -268,12 +257,11 @@ impl Store {
         let (id, owner) = (owned.project, owned.owner);
         self.write_deferred(owner, None, move |group| {
             Box::pin(async move {
-                let found: Option<(i32,)> = on!(&mut group.conn, |c| sqlx::query_as(
-                    "SELECT 1 FROM projects WHERE id = $1 AND deleted_at IS NULL"
-                )
-                .bind(id.0)
-                .fetch_optional(c)
-                .await)?;
+                let found: Option<(i32,)> =
+                    sql("SELECT 1 FROM projects WHERE id = $1 AND deleted_at IS NULL")
+                        .bind(id.0)
+                        .fetch_optional(&mut group.conn)
+                        .await?;
                 found.ok_or(Error::NotFound)?;
                 let mut rows = PendingRows::default();
                 rows.emit(id, owner, &event);
@@ -287,13 +275,12 @@ impl Store {
 /// Locks the project until the commit. An update locks on both databases; SQLite has no `FOR
 /// UPDATE`.
 pub(crate) async fn lock_project(tx: &mut Tx, id: ProjectId) -> Result<Project> {
-    let row: Option<ProjectRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE projects SET updated_at = $1 WHERE id = $2 AND deleted_at IS NULL
-         RETURNING id, name, workspace, settings, created_at, updated_at"
-    )
-    .bind(now())
-    .bind(id.0)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<ProjectRow> =
+        sql("UPDATE projects SET updated_at = $1 WHERE id = $2 AND deleted_at IS NULL
+         RETURNING id, name, workspace, settings, created_at, updated_at")
+        .bind(now())
+        .bind(id.0)
+        .fetch_optional(&mut tx.conn)
+        .await?;
     read_project(row.ok_or(Error::NotFound)?)
 }

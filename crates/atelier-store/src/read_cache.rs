@@ -4,7 +4,11 @@
 //! rows before the commit. The writer clears the cache before every direct write that may
 //! change them.
 
-use crate::{db::Conn, pending::PendingRows, rows::calls::lock_calls};
+use crate::{
+    db::{Conn, DbError},
+    pending::PendingRows,
+    rows::calls::lock_calls,
+};
 use atelier_core::{CallId, ProjectId, gate::DecisionContext};
 use std::{collections::HashMap, sync::Arc};
 
@@ -34,7 +38,7 @@ impl ReadCache {
         &mut self,
         conn: &mut Conn,
         wanted: &[Prefetch],
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<(), DbError> {
         if wanted.len() > 1 {
             let calls: Vec<_> = wanted.iter().map(|wanted| (wanted.project, wanted.call)).collect();
             self.calls = lock_calls(conn, &calls).await?;

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Result, Store,
-    db::{Conn, on},
+    db::{Conn, sql},
     rows::{
         from_json, json, now,
         request_keys::{RequestKey, RequestKeyRow},
@@ -53,15 +53,13 @@ async fn read<T: DeserializeOwned>(
     project: ProjectId,
     key: &RequestKey,
 ) -> Result<Option<T>> {
-    let row: Option<(Vec<u8>, String)> = on!(conn, |c| sqlx::query_as(
-        "SELECT digest, answer FROM request_keys
-         WHERE project_id = $1 AND caller = $2 AND key = $3"
-    )
+    let row: Option<(Vec<u8>, String)> = sql("SELECT digest, answer FROM request_keys
+         WHERE project_id = $1 AND caller = $2 AND key = $3")
     .bind(project.0)
     .bind(&key.caller)
     .bind(&key.key)
-    .fetch_optional(c)
-    .await)?;
+    .fetch_optional(conn)
+    .await?;
     row.map(|(digest, answer)| key.answer(&digest, &answer)).transpose()
 }
 
@@ -81,13 +79,10 @@ impl Store {
         let before = Utc::now() - KEPT;
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                Ok(on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM request_keys WHERE created_at < $1")
-                        .bind(before)
-                        .execute(c)
-                        .await
-                        .map(|done| done.rows_affected())
-                })?)
+                Ok(sql("DELETE FROM request_keys WHERE created_at < $1")
+                    .bind(before)
+                    .execute(&mut tx.conn)
+                    .await?)
             })
         })
         .await

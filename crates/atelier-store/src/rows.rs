@@ -12,7 +12,10 @@ pub(crate) mod request_keys;
 pub(crate) mod tasks;
 pub(crate) mod usage;
 
-use crate::{Error, Result, db::Conn};
+use crate::{
+    Error, Result,
+    db::{Conn, DbError, sql},
+};
 use chrono::{DateTime, SubsecRound, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -29,13 +32,12 @@ pub(crate) fn day(time: DateTime<Utc>) -> String {
 }
 
 /// The database's time, so that all nodes agree.
-pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, DbError> {
     match conn {
         // SQLite has one node, whose clock counts.
         Conn::Lite(_) => Ok(now()),
-        Conn::Pg(conn) => {
-            let (time,): (DateTime<Utc>,) =
-                sqlx::query_as("SELECT clock_timestamp()").fetch_one(&mut *conn).await?;
+        conn @ Conn::Pg(_) => {
+            let (time,): (DateTime<Utc>,) = sql("SELECT clock_timestamp()").fetch_one(conn).await?;
             Ok(time.trunc_subsecs(6))
         }
     }
@@ -83,11 +85,8 @@ pub(crate) fn from_micros(micros: i64) -> Result<DateTime<Utc>> {
 }
 
 /// Names the error of a write that would store a name twice.
-pub(crate) fn name_taken(error: sqlx::Error) -> Error {
-    match error.as_database_error() {
-        Some(refusal) if refusal.is_unique_violation() => Error::NameTaken,
-        _ => Error::Sql(error),
-    }
+pub(crate) fn name_taken(error: DbError) -> Error {
+    if error.is_unique_violation() { Error::NameTaken } else { Error::Sql(error) }
 }
 
 /// How many of the remaining rows the next statement takes. A database prepares a statement once
@@ -108,14 +107,11 @@ macro_rules! write_rows {
         let mut left = $rows.into_iter();
         while left.len() > 0 {
             let size = $crate::rows::rows_at_once(left.len());
-            $crate::db::on!(&mut *$conn, |c| {
-                let mut statement = sqlx::QueryBuilder::new($before);
-                statement.push_values(left.by_ref().take(size), |mut $row, $one| $bind);
-                statement.push($after);
-                statement.build().execute(c).await.map(drop)
-            })?;
+            let mut statement = $crate::db::SqlBuilder::new($before);
+            statement.push_values(left.by_ref().take(size), |mut $row, $one| $bind);
+            statement.push($after).execute($conn).await?;
         }
-        Ok::<(), sqlx::Error>(())
+        Ok::<(), $crate::db::DbError>(())
     }};
 }
 pub(crate) use write_rows;
@@ -129,17 +125,15 @@ macro_rules! page {
     ) => {{
         let values = [$(stringify!($bind)),+].len();
         let (limit, offset): (i64, i64) = ($limit, $offset);
-        let select = sqlx::AssertSqlSafe(format!(
+        let conn: &mut $crate::db::Conn = $conn;
+        let select = $crate::db::sql(format!(
             "SELECT {} FROM {} ORDER BY {} LIMIT ${} OFFSET ${}",
             $columns, $from, $order, values + 1, values + 2
         ));
-        let count = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {}", $from));
-        $crate::db::on!($conn, |c| {
-            let rows = sqlx::query_as(select)$(.bind($bind))+.bind(limit).bind(offset);
-            let rows = rows.fetch_all(&mut *c).await?;
-            let total: (i64,) = sqlx::query_as(count)$(.bind($bind))+.fetch_one(&mut *c).await?;
-            (rows, total.0)
-        })
+        let rows = select$(.bind($bind))+.bind(limit).bind(offset).fetch_all(conn).await?;
+        let count = $crate::db::sql(format!("SELECT COUNT(*) FROM {}", $from));
+        let (total,): (i64,) = count$(.bind($bind))+.fetch_one(conn).await?;
+        (rows, total)
     }};
 }
 pub(crate) use page;

@@ -4,7 +4,7 @@
 
 use crate::{
     Result, Store,
-    db::on,
+    db::sql,
     feed::Wakeup,
     rows::{corrupt, now},
 };
@@ -64,29 +64,26 @@ impl Store {
     pub async fn touch_session(&self, user: UserId, session: Session) -> Result<()> {
         self.write(user, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "INSERT INTO sessions (id, user_id, role, project_id, conversation_id,
+                sql("INSERT INTO sessions (id, user_id, role, project_id, conversation_id,
                                                user_agent, created_at, last_used_at, expires_at)
                          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
                          ON CONFLICT (id) DO UPDATE SET user_agent = excluded.user_agent,
                              last_used_at = excluded.last_used_at,
                              expires_at = CASE WHEN excluded.expires_at > sessions.expires_at
                                                THEN excluded.expires_at ELSE sessions.expires_at END
-                         WHERE sessions.user_id = excluded.user_id",
-                    )
-                    .bind(session.id.0)
-                    .bind(user.0)
-                    .bind(session.role.as_str())
-                    .bind(session.place.map(|place| place.project.0))
-                    .bind(session.place.and_then(|place| place.conversation).map(|id| id.0))
-                    .bind(session.user_agent)
-                    .bind(session.created_at)
-                    .bind(session.last_used_at)
-                    .bind(session.expires_at)
-                    .execute(&mut *c)
-                    .await?;
-                });
+                         WHERE sessions.user_id = excluded.user_id")
+                .bind(session.id.0)
+                .bind(user.0)
+                .bind(session.role.as_str())
+                .bind(session.place.map(|place| place.project.0))
+                .bind(session.place.and_then(|place| place.conversation).map(|id| id.0))
+                .bind(session.user_agent)
+                .bind(session.created_at)
+                .bind(session.last_used_at)
+                .bind(session.expires_at)
+                .execute(&mut tx.conn)
+                .await?;
+
                 Ok(())
             })
         })
@@ -96,21 +93,19 @@ impl Store {
     /// The user's sessions that have not ended, the last used one first.
     pub async fn sessions(&self, user: UserId) -> Result<Vec<Session>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let rows: Vec<Row> = sql(
             "SELECT id, role, project_id, conversation_id, user_agent, created_at, last_used_at,
                     expires_at
              FROM sessions s WHERE user_id = $1 AND expires_at > $2
              AND NOT EXISTS (SELECT 1 FROM revoked_tokens WHERE jti = s.id)
              AND NOT EXISTS (SELECT 1 FROM sign_outs o
                              WHERE o.user_id = s.user_id AND o.began_before >= s.created_at)
-             ORDER BY last_used_at DESC, id LIMIT 1000"
+             ORDER BY last_used_at DESC, id LIMIT 1000",
         )
         .bind(user.0)
         .bind(now())
-        .fetch_all(c)
-        .await
-        })?;
+        .fetch_all(&mut conn)
+        .await?;
         rows.into_iter().map(read_session).collect()
     }
 
@@ -124,28 +119,24 @@ impl Store {
     ) -> Result<()> {
         self.write(user, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM revoked_tokens WHERE expires_at < $1")
-                        .bind(now())
-                        .execute(&mut *c)
+                sql("DELETE FROM revoked_tokens WHERE expires_at < $1")
+                    .bind(now())
+                    .execute(&mut tx.conn)
+                    .await?;
+                let known: Option<(DateTime<Utc>,)> =
+                    sql("DELETE FROM sessions WHERE id = $1 AND user_id = $2 RETURNING expires_at")
+                        .bind(session.0)
+                        .bind(user.0)
+                        .fetch_optional(&mut tx.conn)
                         .await?;
-                    let known: Option<(DateTime<Utc>,)> = sqlx::query_as(
-                        "DELETE FROM sessions WHERE id = $1 AND user_id = $2 RETURNING expires_at",
-                    )
-                    .bind(session.0)
-                    .bind(user.0)
-                    .fetch_optional(&mut *c)
-                    .await?;
-                    let until = known.map_or(expires_at, |(known,)| known.max(expires_at));
-                    sqlx::query(
-                        "INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2)
-                         ON CONFLICT DO NOTHING",
-                    )
-                    .bind(session.0)
-                    .bind(until)
-                    .execute(&mut *c)
-                    .await?;
-                });
+                let until = known.map_or(expires_at, |(known,)| known.max(expires_at));
+                sql("INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2)
+                         ON CONFLICT DO NOTHING")
+                .bind(session.0)
+                .bind(until)
+                .execute(&mut tx.conn)
+                .await?;
+
                 tx.wake(Wakeup::Tokens);
                 Ok(())
             })
@@ -158,29 +149,24 @@ impl Store {
     pub async fn sign_out_everywhere(&self, user: UserId, time: DateTime<Utc>) -> Result<()> {
         self.write(user, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "INSERT INTO sign_outs (user_id, began_before) VALUES ($1, $2)
+                sql("INSERT INTO sign_outs (user_id, began_before) VALUES ($1, $2)
                          ON CONFLICT (user_id) DO UPDATE SET began_before = excluded.began_before
-                         WHERE excluded.began_before > sign_outs.began_before",
-                    )
-                    .bind(user.0)
-                    .bind(time)
-                    .execute(&mut *c)
-                    .await?;
-                    sqlx::query(
-                        "INSERT INTO revoked_tokens (jti, expires_at)
+                         WHERE excluded.began_before > sign_outs.began_before")
+                .bind(user.0)
+                .bind(time)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("INSERT INTO revoked_tokens (jti, expires_at)
                          SELECT id, expires_at FROM sessions WHERE user_id = $1
-                         ON CONFLICT DO NOTHING",
-                    )
+                         ON CONFLICT DO NOTHING")
+                .bind(user.0)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("DELETE FROM sessions WHERE user_id = $1")
                     .bind(user.0)
-                    .execute(&mut *c)
+                    .execute(&mut tx.conn)
                     .await?;
-                    sqlx::query("DELETE FROM sessions WHERE user_id = $1")
-                        .bind(user.0)
-                        .execute(&mut *c)
-                        .await?;
-                });
+
                 tx.wake(Wakeup::Tokens);
                 Ok(())
             })
@@ -191,15 +177,12 @@ impl Store {
     /// Everything that is no longer accepted.
     pub async fn revocations(&self) -> Result<Revocations> {
         let mut conn = self.db.connect().await?;
-        let tokens: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT jti FROM revoked_tokens WHERE expires_at >= $1"
-        )
-        .bind(now())
-        .fetch_all(c)
-        .await)?;
-        let signed_out: Vec<(Uuid, DateTime<Utc>)> = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT user_id, began_before FROM sign_outs").fetch_all(c).await
-        })?;
+        let tokens: Vec<(Uuid,)> = sql("SELECT jti FROM revoked_tokens WHERE expires_at >= $1")
+            .bind(now())
+            .fetch_all(&mut conn)
+            .await?;
+        let signed_out: Vec<(Uuid, DateTime<Utc>)> =
+            sql("SELECT user_id, began_before FROM sign_outs").fetch_all(&mut conn).await?;
         Ok(Revocations {
             tokens: tokens.into_iter().map(|(id,)| TokenId(id)).collect(),
             signed_out: signed_out.into_iter().map(|(user, time)| (UserId(user), time)).collect(),
@@ -210,13 +193,11 @@ impl Store {
     pub async fn sweep_sessions(&self) -> Result<u64> {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    let removed = sqlx::query("DELETE FROM sessions WHERE expires_at < $1")
-                        .bind(now())
-                        .execute(&mut *c)
-                        .await?;
-                    Ok(removed.rows_affected())
-                })
+                let removed = sql("DELETE FROM sessions WHERE expires_at < $1")
+                    .bind(now())
+                    .execute(&mut tx.conn)
+                    .await?;
+                Ok(removed)
             })
         })
         .await

@@ -8,17 +8,16 @@ mod values;
 
 use crate::{
     Error, Result, Settings, Store,
-    db::{Conn, Db, Pg, PgConn, on},
+    db::{Conn, Db, DbError, Pg, PgConn, Sql, SqlBuilder, open_file, query, sql},
     migrate,
     rows::interactions::{TermsRow, insert_terms, search_terms},
 };
 use atelier_core::AgentId;
 use futures::TryStreamExt;
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Postgres, SqliteConnection,
-    sqlite::SqliteConnectOptions,
-};
-use std::{collections::BTreeSet, path::Path};
+use rusqlite::{Connection, OpenFlags};
+use sqlx::AssertSqlSafe;
+use std::{collections::BTreeSet, path::Path, sync::Arc};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 use values::{Digest, Rows, Type, Value};
 
@@ -90,11 +89,8 @@ impl Store {
         let file = folder.join(SNAPSHOT_FILE);
         match Db::open(settings).await? {
             db @ Db::Lite(_) => {
-                let mut conn = db.connect().await?;
-                let file = file.to_string_lossy().into_owned();
-                on!(&mut conn, |c| {
-                    sqlx::query("VACUUM INTO $1").bind(&file).execute(c).await.map(drop)
-                })?;
+                let mut conn = db.connect_for_long().await?;
+                vacuum_into(&file).execute(&mut conn).await?;
                 drop(conn);
                 db.close().await;
             }
@@ -109,30 +105,28 @@ impl Store {
 
     /// Checks a snapshot, and says what it holds.
     pub async fn read_snapshot(folder: &Path) -> Result<Vec<TableContent>> {
-        let mut conn = open_snapshot(folder, false).await?;
-        let (found,): (String,) =
-            sqlx::query_as("PRAGMA integrity_check(1)").fetch_one(&mut conn).await?;
-        if found != "ok" {
-            return Err(Error::Corrupt(format!("the snapshot is damaged: {found}")));
-        }
-        let mut contents = Vec::new();
-        for table in snapshot_tables(&mut conn).await? {
-            contents.push(content_of(&mut conn, &table).await?);
-        }
-        conn.close().await?;
-        Ok(contents)
+        let folder = folder.to_owned();
+        blocking(move || {
+            let conn = open_snapshot(&folder)?;
+            let found: Vec<(String,)> = query(&conn, &sql("PRAGMA integrity_check(1)"))?;
+            if let Some((found,)) = found.into_iter().find(|(found,)| found != "ok") {
+                return Err(Error::Corrupt(format!("the snapshot is damaged: {found}")));
+            }
+            let tables = snapshot_tables(&conn)?;
+            tables.iter().map(|table| content_of(&conn, table)).collect()
+        })
+        .await
     }
 
     /// The objects that the rows of a snapshot refer to.
     pub async fn objects_of_snapshot(folder: &Path) -> Result<Vec<ObjectRef>> {
-        let mut conn = open_snapshot(folder, false).await?;
-        let rows: Vec<(String, i64, String)> = sqlx::query_as(
-            "SELECT object_key, file_size, checksum FROM file_blobs
-             UNION SELECT object_key, part_size, checksum FROM upload_parts",
-        )
-        .fetch_all(&mut conn)
+        let folder = folder.to_owned();
+        let rows: Vec<(String, i64, String)> = blocking(move || {
+            let objects = sql("SELECT object_key, file_size, checksum FROM file_blobs
+                               UNION SELECT object_key, part_size, checksum FROM upload_parts");
+            Ok(query(&open_snapshot(&folder)?, &objects)?)
+        })
         .await?;
-        conn.close().await?;
         let object = |(key, size, checksum)| ObjectRef { key, size, checksum };
         Ok(rows.into_iter().map(object).collect())
     }
@@ -150,15 +144,11 @@ impl Store {
                 if file.exists() {
                     return Err(Error::NotEmpty(file.display().to_string()));
                 }
-                let mut conn = open_snapshot(folder, false).await?;
                 // A copy that is not whole must not be taken for a database.
                 let partial = settings.data.join("atelier.db.partial");
                 remove_if_there(&partial)?;
-                sqlx::query("VACUUM INTO $1")
-                    .bind(partial.to_string_lossy().into_owned())
-                    .execute(&mut conn)
-                    .await?;
-                conn.close().await?;
+                let (folder, copy) = (folder.to_owned(), vacuum_into(&partial));
+                blocking(move || Ok(query::<()>(&open_snapshot(&folder)?, &copy)?)).await?;
                 std::fs::rename(partial, file)?;
             }
             Some(_) => load_into_postgres(folder, settings, progress).await?,
@@ -176,10 +166,8 @@ impl Store {
         let db = Db::open(settings).await?;
         let mut conn = db.connect().await?;
         let now = crate::rows::database_time(&mut conn).await?;
-        let (nodes,): (i64,) = on!(&mut conn, |c| {
-            let count = sqlx::query_as("SELECT COUNT(*) FROM nodes WHERE lease_until > $1");
-            count.bind(now).fetch_one(c).await
-        })?;
+        let count = sql("SELECT COUNT(*) FROM nodes WHERE lease_until > $1");
+        let (nodes,): (i64,) = count.bind(now).fetch_one(&mut conn).await?;
         drop(conn);
         db.close().await;
         Ok(nodes)
@@ -195,16 +183,22 @@ async fn check_schema(settings: &Settings) -> Result<()> {
     }
 }
 
-async fn open_snapshot(folder: &Path, create: bool) -> Result<SqliteConnection> {
+/// Does work that reads or writes a whole database where it blocks no task.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Closed)?
+}
+
+fn vacuum_into(file: &Path) -> Sql {
+    sql("VACUUM INTO $1").bind(file.to_string_lossy().into_owned())
+}
+
+/// Opens a snapshot to read it.
+fn open_snapshot(folder: &Path) -> Result<Connection> {
     let path = folder.join(SNAPSHOT_FILE);
-    let options = SqliteConnectOptions::new()
-        .filename(&path)
-        .create_if_missing(create)
-        .read_only(!create)
-        // Tables are filled in any order; what they refer to was checked where they come from.
-        .foreign_keys(false);
-    let place = path.display().to_string();
-    options.connect().await.map_err(|source| Error::Open { place, source })
+    let opened = open_file(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    opened.map_err(|source| Error::Open { place: path.display().to_string(), source })
 }
 
 fn remove_if_there(path: &Path) -> std::io::Result<()> {
@@ -215,24 +209,18 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
 }
 
 /// The tables of a snapshot. Their columns have the types of SQLite.
-async fn snapshot_tables(conn: &mut SqliteConnection) -> Result<Vec<Table>> {
+fn snapshot_tables(conn: &Connection) -> Result<Vec<Table>> {
     // The tables of the full-text search are virtual, or begin with its name.
-    let names: Vec<(String,)> = sqlx::query_as(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
-         AND name NOT LIKE 'interaction_terms%' ORDER BY name",
-    )
-    .fetch_all(&mut *conn)
-    .await?;
+    let names = sql("SELECT name FROM sqlite_master WHERE type = 'table'
+                     AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'interaction_terms%'
+                     ORDER BY name");
     let mut tables = Vec::new();
-    for (name,) in names {
+    for (name,) in query::<(String,)>(conn, &names)? {
         if LEFT_OUT.contains(&name.as_str()) {
             continue;
         }
-        let columns: Vec<(String,)> =
-            sqlx::query_as("SELECT name FROM pragma_table_info($1) ORDER BY name")
-                .bind(&name)
-                .fetch_all(&mut *conn)
-                .await?;
+        let columns = sql("SELECT name FROM pragma_table_info($1) ORDER BY name").bind(&name);
+        let columns: Vec<(String,)> = query(conn, &columns)?;
         let column = |(name,)| Column { name, r#type: Type::AsStored, identity: false };
         tables.push(Table { name, columns: columns.into_iter().map(column).collect() });
     }
@@ -240,26 +228,19 @@ async fn snapshot_tables(conn: &mut SqliteConnection) -> Result<Vec<Table>> {
 }
 
 /// The tables of a PostgreSQL database, each after those that it refers to.
-async fn postgres_tables<'c, C>(conn: &'c mut C) -> Result<Vec<Table>>
-where
-    for<'e> &'e mut C: Executor<'e, Database = Postgres>,
-{
-    let columns: Vec<(String, String, String, bool)> = sqlx::query_as(
-        "SELECT CAST(c.table_name AS TEXT), CAST(c.column_name AS TEXT), \
+async fn postgres_tables(conn: &mut Conn) -> Result<Vec<Table>> {
+    let columns = sql("SELECT CAST(c.table_name AS TEXT), CAST(c.column_name AS TEXT), \
                 CAST(c.data_type AS TEXT), c.is_identity = 'YES'
          FROM information_schema.columns c JOIN information_schema.tables t
            ON t.table_schema = c.table_schema AND t.table_name = c.table_name
          WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
-         ORDER BY c.table_name, c.column_name COLLATE \"C\"",
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    let references: Vec<(String, String)> = sqlx::query_as(
-        "SELECT CAST(conrelid AS regclass)::TEXT, CAST(confrelid AS regclass)::TEXT
-         FROM pg_constraint WHERE contype = 'f' AND connamespace = to_regnamespace(current_schema())",
-    )
-    .fetch_all(&mut *conn)
-    .await?;
+         ORDER BY c.table_name, c.column_name COLLATE \"C\"");
+    let columns: Vec<(String, String, String, bool)> = columns.fetch_all(conn).await?;
+    let references =
+        sql("SELECT CAST(conrelid AS regclass)::TEXT, CAST(confrelid AS regclass)::TEXT
+         FROM pg_constraint
+         WHERE contype = 'f' AND connamespace = to_regnamespace(current_schema())");
+    let references: Vec<(String, String)> = references.fetch_all(conn).await?;
     let mut tables: Vec<Table> = Vec::new();
     for (table, name, r#type, identity) in columns {
         if LEFT_OUT.contains(&table.as_str()) {
@@ -294,51 +275,75 @@ fn in_order(mut tables: Vec<Table>, references: &[(String, String)]) -> Result<V
     Ok(ordered)
 }
 
-/// Counts and hashes the rows of a table.
-async fn content_of(conn: &mut SqliteConnection, table: &Table) -> Result<TableContent> {
-    let mut digest = Digest::default();
-    let mut rows = sqlx::query(AssertSqlSafe(table.select())).fetch(conn);
-    while let Some(row) = rows.try_next().await? {
-        digest.add(&values::of_sqlite(&row)?);
+/// Calls `each` with every row of a table.
+fn read_table(
+    conn: &Connection,
+    table: &Table,
+    mut each: impl FnMut(Vec<Value>) -> Result<()>,
+) -> Result<()> {
+    let mut select = conn.prepare(&table.select()).map_err(DbError::from)?;
+    let mut rows = select.raw_query();
+    while let Some(row) = rows.next().map_err(DbError::from)? {
+        each(values::of_sqlite(row)?)?;
     }
+    Ok(())
+}
+
+/// Counts and hashes the rows of a table.
+fn content_of(conn: &Connection, table: &Table) -> Result<TableContent> {
+    let mut digest = Digest::default();
+    read_table(conn, table, |row| {
+        digest.add(&row);
+        Ok(())
+    })?;
     Ok(TableContent { name: table.name.clone(), rows: digest.rows(), digest: digest.to_string() })
 }
 
 /// Copies everything into a new embedded database in the folder.
-async fn copy_from_postgres(
-    mut source: PgConnection,
-    folder: &Path,
-    progress: Progress<'_>,
-) -> Result<()> {
+async fn copy_from_postgres(source: PgConn, folder: &Path, progress: Progress<'_>) -> Result<()> {
     let settings = Settings { data: folder.to_owned(), ..Settings::default() };
     let empty = Db::open(&settings).await?;
     migrate::run(&empty).await?;
     empty.close().await;
-    let mut target = open_snapshot(folder, true).await?;
-    sqlx::raw_sql("PRAGMA synchronous = OFF").execute(&mut target).await?;
-    sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut source).await?;
-    sqlx::raw_sql("BEGIN").execute(&mut target).await?;
+    let file = folder.join(SNAPSHOT_FILE);
+    let mut target = blocking(move || {
+        let target = open_file(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        // Tables are filled in any order; what they refer to was checked where they come from.
+        let prepare = "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF; BEGIN";
+        target.execute_batch(prepare).map_err(DbError::from)?;
+        Ok(target)
+    })
+    .await?;
+    let mut source = Conn::Pg(source);
+    source.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     for table in postgres_tables(&mut source).await? {
-        let clear = format!("DELETE FROM \"{}\"", table.name);
-        sqlx::query(AssertSqlSafe(clear)).execute(&mut target).await?;
+        let Conn::Pg(source) = &mut source else { return Err(Error::NoDatabase) };
+        let table = Arc::new(table);
+        target = run_on(target, sql(format!("DELETE FROM \"{}\"", table.name))).await?;
         let mut batch = Vec::with_capacity(BATCH);
         let mut done = 0;
-        let mut rows = sqlx::query(AssertSqlSafe(table.select())).fetch(&mut source);
-        while let Some(row) = rows.try_next().await? {
+        let mut rows = sqlx::query(AssertSqlSafe(table.select())).fetch(source);
+        while let Some(row) = rows.try_next().await.map_err(DbError::from)? {
             batch.push(values::of_postgres(&row, &table.columns)?);
             if batch.len() == BATCH {
-                done += insert_into_sqlite(&mut target, &table, &mut batch).await?;
+                done += batch.len() as u64;
+                target = run_on(target, insert_into_sqlite(&table, &mut batch)).await?;
                 progress(&table.name, done);
             }
         }
-        done += insert_into_sqlite(&mut target, &table, &mut batch).await?;
+        if !batch.is_empty() {
+            done += batch.len() as u64;
+            target = run_on(target, insert_into_sqlite(&table, &mut batch)).await?;
+        }
         progress(&table.name, done);
     }
-    sqlx::raw_sql("COMMIT").execute(&mut target).await?;
-    target.close().await?;
-    source.close().await?;
+    target = run_on(target, sql("COMMIT")).await?;
+    blocking(move || Ok(target.close().map_err(|(_, error)| DbError::from(error))?)).await?;
+    if let Conn::Pg(source) = source {
+        source.close().await?;
+    }
     let db = Db::open(&settings).await?;
-    let mut conn = db.connect().await?;
+    let mut conn = db.connect_for_long().await?;
     add_terms(&mut conn).await?;
     // Moves everything from the log into the file, which alone is the snapshot.
     conn.run("PRAGMA wal_checkpoint(TRUNCATE)").await?;
@@ -348,16 +353,24 @@ async fn copy_from_postgres(
     Ok(std::fs::File::open(folder.join(SNAPSHOT_FILE))?.sync_all()?)
 }
 
+/// Runs a statement on a connection and gives the connection back.
+async fn run_on(conn: Connection, statement: Sql) -> Result<Connection> {
+    blocking(move || {
+        query::<()>(&conn, &statement)?;
+        Ok(conn)
+    })
+    .await
+}
+
 /// Makes all interactions searchable by their terms.
 async fn add_terms(conn: &mut Conn) -> Result<()> {
     let mut last = i64::MIN;
     loop {
-        let rows: Vec<(i64, Uuid, String)> = on!(&mut *conn, |c| {
-            let next = sqlx::query_as(
-                "SELECT seq, agent_id, text FROM interactions WHERE seq > $1 ORDER BY seq LIMIT $2",
-            );
-            next.bind(last).bind(BATCH as i64).fetch_all(c).await
-        })?;
+        let next = sql(
+            "SELECT seq, agent_id, text FROM interactions WHERE seq > $1 ORDER BY seq LIMIT $2",
+        );
+        let rows: Vec<(i64, Uuid, String)> =
+            next.bind(last).bind(BATCH as i64).fetch_all(conn).await?;
         let Some((seq, ..)) = rows.last() else { return Ok(()) };
         last = *seq;
         let words: Vec<Vec<String>> = rows.iter().map(|(.., text)| search_terms(text)).collect();
@@ -370,30 +383,15 @@ async fn add_terms(conn: &mut Conn) -> Result<()> {
     }
 }
 
-async fn insert_into_sqlite(
-    conn: &mut SqliteConnection,
-    table: &Table,
-    batch: &mut Vec<Vec<Value>>,
-) -> Result<u64> {
-    if batch.is_empty() {
-        return Ok(0);
-    }
+fn insert_into_sqlite(table: &Table, batch: &mut Vec<Vec<Value>>) -> Sql {
     let start = format!("INSERT INTO \"{}\" ({}) ", table.name, table.column_list());
-    let mut insert = sqlx::QueryBuilder::new(start);
-    let count = batch.len() as u64;
+    let mut insert = SqlBuilder::new(start);
     insert.push_values(batch.drain(..), |mut row, values| {
         for value in values {
-            match value {
-                Value::Null => row.push_bind(None::<i64>),
-                Value::Int(number) => row.push_bind(number),
-                Value::Real(number) => row.push_bind(number),
-                Value::Text(text) => row.push_bind(text),
-                Value::Bytes(bytes) => row.push_bind(bytes),
-            };
+            row.push_bind(value);
         }
     });
-    insert.build().execute(conn).await?;
-    Ok(count)
+    insert.take()
 }
 
 /// Loads a snapshot into PostgreSQL, in one transaction.
@@ -421,38 +419,30 @@ async fn load_current(copy: &Path, pg: &Pg, progress: Progress<'_>) -> Result<()
     let db = Db::open(&embedded).await?;
     migrate::run(&db).await?;
     db.close().await;
-    let mut source = open_snapshot(copy, false).await?;
     let mut conn = Conn::Pg(pg.connect().await?);
     conn.run("SET statement_timeout = 0").await?;
     conn.run("SET idle_in_transaction_session_timeout = '60s'").await?;
-    let loaded = load_all(&mut source, &mut conn, progress).await;
+    let loaded = load_all(copy, &mut conn, progress).await;
     // Its session has other limits, and a transaction that failed.
     conn.discard();
-    source.close().await?;
     loaded
 }
 
-async fn load_all(
-    source: &mut SqliteConnection,
-    conn: &mut Conn,
-    progress: Progress<'_>,
-) -> Result<()> {
+async fn load_all(source: &Path, conn: &mut Conn, progress: Progress<'_>) -> Result<()> {
     conn.run("BEGIN").await?;
     // The lock keeps a server from using the database before it is whole.
     conn.run("LOCK TABLE tenants IN ACCESS EXCLUSIVE MODE").await?;
-    let Conn::Pg(target) = conn else { return Err(Error::NoDatabase) };
-    let (tenants,): (i64,) =
-        sqlx::query_as("SELECT COUNT(*) FROM tenants").fetch_one(&mut *target).await?;
+    let (tenants,): (i64,) = sql("SELECT COUNT(*) FROM tenants").fetch_one(conn).await?;
     if tenants > 0 {
         return Err(Error::NotEmpty("the PostgreSQL database".into()));
     }
-    let tables = postgres_tables(target).await?;
+    let tables: Vec<Arc<Table>> = postgres_tables(conn).await?.into_iter().map(Arc::new).collect();
     for table in tables.iter().rev() {
-        let clear = format!("DELETE FROM \"{}\"", table.name);
-        sqlx::query(AssertSqlSafe(clear)).execute(&mut *target).await?;
+        sql(format!("DELETE FROM \"{}\"", table.name)).execute(conn).await?;
     }
     for table in &tables {
-        let sent = load_table(source, target, table, progress).await?;
+        let sent = load_table(source, conn, table, progress).await?;
+        let Conn::Pg(target) = &mut *conn else { return Err(Error::NoDatabase) };
         if sent != digest_in_postgres(target, table).await? {
             return Err(Error::Corrupt(format!(
                 "table {} arrived in PostgreSQL with other rows",
@@ -464,17 +454,31 @@ async fn load_all(
     Ok(conn.run("COMMIT").await?)
 }
 
+/// Reads a table of a snapshot on another thread, some rows ahead.
+fn rows_of(folder: &Path, table: &Arc<Table>) -> mpsc::Receiver<Result<Vec<Value>>> {
+    let (sender, rows) = mpsc::channel(BATCH);
+    let (folder, table) = (folder.to_owned(), table.clone());
+    tokio::task::spawn_blocking(move || {
+        let send = |row| sender.blocking_send(row).map_err(|_| Error::Closed);
+        let read = |conn| read_table(&conn, &table, |row| send(Ok(row)));
+        // A receiver that is gone does not want the error either.
+        open_snapshot(&folder).and_then(read).or_else(|error| send(Err(error))).ok()
+    });
+    rows
+}
+
 /// Copies one table and returns what was copied.
 async fn load_table(
-    source: &mut SqliteConnection,
-    target: &mut PgConn,
-    table: &Table,
+    source: &Path,
+    conn: &mut Conn,
+    table: &Arc<Table>,
     progress: Progress<'_>,
 ) -> Result<Digest> {
+    let Conn::Pg(target) = &mut *conn else { return Err(Error::NoDatabase) };
     let (mut digest, mut batch) = (Digest::default(), Rows::new(&table.columns));
-    let mut rows = sqlx::query(AssertSqlSafe(table.select())).fetch(source);
-    while let Some(row) = rows.try_next().await? {
-        let row = values::with_microseconds(values::of_sqlite(&row)?, &table.columns)?;
+    let mut rows = rows_of(source, table);
+    while let Some(row) = rows.recv().await {
+        let row = values::with_microseconds(row?, &table.columns)?;
         digest.add(&row);
         batch.push(row)?;
         if batch.len() == BATCH {
@@ -490,7 +494,7 @@ async fn load_table(
              FALSE) FROM \"{0}\"",
             table.name, column.name
         );
-        sqlx::query(AssertSqlSafe(next)).execute(&mut *target).await?;
+        sql(next).execute(conn).await?;
     }
     Ok(digest)
 }
@@ -498,7 +502,7 @@ async fn load_table(
 async fn digest_in_postgres(conn: &mut PgConn, table: &Table) -> Result<Digest> {
     let mut digest = Digest::default();
     let mut rows = sqlx::query(AssertSqlSafe(table.select())).fetch(conn);
-    while let Some(row) = rows.try_next().await? {
+    while let Some(row) = rows.try_next().await.map_err(DbError::from)? {
         digest.add(&values::of_postgres(&row, &table.columns)?);
     }
     Ok(digest)

@@ -16,7 +16,7 @@ pub use reads::QueueState;
 use crate::{
     Error, Owned, Result, Store, Tx,
     auto_interactions::remember_task,
-    db::on,
+    db::sql,
     feed::Wakeup,
     gate::{new_ids, remember, store_decision},
     messages::add_message,
@@ -108,11 +108,10 @@ async fn save_leased(
 ) -> Result<()> {
     let node = (task.status == TaskStatus::Running).then_some(lease.node.0);
     let queued = (task.status == TaskStatus::Queued).then(now);
-    let saved: u64 = on!(&mut tx.conn, |c| {
-        sqlx::query(
+    let saved: u64 = sql(
         "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4, queued_at = $5,
                 begun = begun OR $1 = 'queued'
-         WHERE id = $6 AND node = $7 AND fence = $8 AND status = 'running'"
+         WHERE id = $6 AND node = $7 AND fence = $8 AND status = 'running'",
     )
     .bind(task.status.as_str())
     .bind(node)
@@ -122,31 +121,24 @@ async fn save_leased(
     .bind(task.id.0)
     .bind(lease.node.0)
     .bind(lease.fence)
-    .execute(c)
-    .await
-    .map(|done| done.rows_affected())
-    })?;
+    .execute(&mut tx.conn)
+    .await?;
     if saved == 0 { Err(Error::TaskLost) } else { Ok(()) }
 }
 
 /// Writes a task that no node runs, or that is taken away from the node that runs it.
 pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
     let queued = (task.status == TaskStatus::Queued).then(now);
-    on!(&mut tx.conn, |c| {
-        sqlx::query(
-            "UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, pending_calls = 0, \
+    sql("UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, pending_calls = 0, \
          started_at = $2,
-                          queued_at = $3, record = $4 WHERE id = $5",
-        )
-        .bind(task.status.as_str())
-        .bind(task.started_at)
-        .bind(queued)
-        .bind(json(task))
-        .bind(task.id.0)
-        .execute(c)
-        .await
-        .map(drop)
-    })?;
+                          queued_at = $3, record = $4 WHERE id = $5")
+    .bind(task.status.as_str())
+    .bind(task.started_at)
+    .bind(queued)
+    .bind(json(task))
+    .bind(task.id.0)
+    .execute(&mut tx.conn)
+    .await?;
     Ok(())
 }
 
@@ -169,41 +161,30 @@ pub(crate) async fn end_leased(
 /// the step is written.
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     if has_withheld_calls(step) {
-        on!(&mut tx.conn, |c| {
-            sqlx::query(
-                "INSERT INTO withheld_steps (task_id, step, session_id) VALUES ($1, $2, $3)
-                 ON CONFLICT (task_id, step) DO NOTHING",
-            )
-            .bind(task.id.0)
-            .bind(i64::from(task.steps))
-            .bind(task.session_id.0)
-            .execute(c)
-            .await
-            .map(drop)
-        })?;
+        sql("INSERT INTO withheld_steps (task_id, step, session_id) VALUES ($1, $2, $3)
+                 ON CONFLICT (task_id, step) DO NOTHING")
+        .bind(task.id.0)
+        .bind(i64::from(task.steps))
+        .bind(task.session_id.0)
+        .execute(&mut tx.conn)
+        .await?;
     }
-    let new: u64 = on!(&mut tx.conn, |c| {
-        sqlx::query(
+    let new: u64 = sql(
         "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, \
-         step) DO NOTHING"
+         step) DO NOTHING",
     )
     .bind(task.id.0)
     .bind(i64::from(task.steps))
     .bind(json(step))
-    .execute(c)
-    .await
-    .map(|done| done.rows_affected())
-    })?;
+    .execute(&mut tx.conn)
+    .await?;
     if new == 0 {
-        on!(&mut tx.conn, |c| sqlx::query(
-            "UPDATE task_steps SET record = $3 WHERE task_id = $1 AND step = $2"
-        )
-        .bind(task.id.0)
-        .bind(i64::from(task.steps))
-        .bind(json(step))
-        .execute(c)
-        .await
-        .map(drop))?;
+        sql("UPDATE task_steps SET record = $3 WHERE task_id = $1 AND step = $2")
+            .bind(task.id.0)
+            .bind(i64::from(task.steps))
+            .bind(json(step))
+            .execute(&mut tx.conn)
+            .await?;
         return Ok(false);
     }
     tx.rows.count_step(&lease.owned, task, step);
@@ -381,19 +362,16 @@ impl Store {
         let lease = lease.clone();
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                let released: u64 = on!(&mut tx.conn, |c| {
-                    sqlx::query(
+                let released: u64 = sql(
                     "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE
-                     WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
+                     WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'",
                 )
                 .bind(now())
                 .bind(lease.task.id.0)
                 .bind(lease.node.0)
                 .bind(lease.fence)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected())
-                })?;
+                .execute(&mut tx.conn)
+                .await?;
                 if released == 0 {
                     return Err(Error::TaskLost);
                 }
@@ -424,12 +402,11 @@ impl Store {
                 task.usage += usage;
                 task.cost += cost;
                 // Only the record is written, because the lease may be lost by now.
-                on!(&mut tx.conn, |c| sqlx::query("UPDATE tasks SET record = $1 WHERE id = $2")
+                sql("UPDATE tasks SET record = $1 WHERE id = $2")
                     .bind(json(&task))
                     .bind(task.id.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                    .execute(&mut tx.conn)
+                    .await?;
                 Ok(())
             })
         })
@@ -438,14 +415,13 @@ impl Store {
 }
 
 pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Result<Task> {
-    let row: Option<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tasks SET status = status WHERE id = $1 AND project_id = $2
-         RETURNING record, status, started_at"
-    )
-    .bind(id.0)
-    .bind(project.0)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<TaskRow> =
+        sql("UPDATE tasks SET status = status WHERE id = $1 AND project_id = $2
+         RETURNING record, status, started_at")
+        .bind(id.0)
+        .bind(project.0)
+        .fetch_optional(&mut tx.conn)
+        .await?;
     read_task(row.ok_or(Error::NotFound)?)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     OwnedAgent, Result, Store,
-    db::{Conn, on},
+    db::{Conn, sql},
     interactions::{bind_filter, matching},
 };
 use atelier_core::{Filter, InteractionId, terms::terms};
@@ -49,8 +49,8 @@ impl Store {
         if words.is_empty() {
             return Ok(Vec::new());
         }
-        let mut conn = self.db.connect().await?;
-        let (sql, asked) = match conn {
+        let mut conn = self.db.connect_for_long().await?;
+        let (text, asked) = match conn {
             Conn::Lite(_) => {
                 let any: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 let agent = agent.id().0.simple();
@@ -72,12 +72,11 @@ impl Store {
                 )
             }
         };
-        let rows: Vec<(Uuid, f64)> =
-            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent.id(), filter)
-                .bind(&asked)
-                .bind(limit)
-                .fetch_all(c)
-                .await)?;
+        let rows: Vec<(Uuid, f64)> = bind_filter!(sql(text), agent.id(), filter)
+            .bind(&asked)
+            .bind(limit)
+            .fetch_all(&mut conn)
+            .await?;
         Ok(rows.into_iter().map(|(id, score)| (InteractionId(id), score as f32)).collect())
     }
 }
@@ -93,16 +92,14 @@ mod tests {
         let settings =
             Settings { data: folder.path().into(), database_url: None, ..Default::default() };
         let store = Store::open(&settings).await.unwrap();
-        let Conn::Lite(mut conn) = store.db.connect().await.unwrap() else {
-            unreachable!("it is SQLite")
-        };
+        let mut conn = store.db.connect().await.unwrap();
         let explain = format!("EXPLAIN QUERY PLAN {IN_SQLITE}");
-        let query = sqlx::query_as(sqlx::AssertSqlSafe(explain));
+        let query = sql(explain);
         let plan: Vec<(i64, i64, i64, String)> =
             bind_filter!(query, atelier_core::AgentId(Uuid::nil()), &Filter::default())
                 .bind("terms:word")
                 .bind(10i64)
-                .fetch_all(&mut *conn)
+                .fetch_all(&mut conn)
                 .await
                 .unwrap();
         assert!(plan[0].3.starts_with("SCAN interaction_terms VIRTUAL TABLE"), "{plan:?}");

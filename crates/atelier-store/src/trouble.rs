@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Store,
-    db::{Conn, Usage, on},
+    db::{Conn, DbError, Usage, sql},
     rows::database_time,
 };
 use std::{
@@ -48,20 +48,18 @@ impl fmt::Display for Trouble {
 static DAMAGED: AtomicBool = AtomicBool::new(false);
 
 impl Trouble {
-    pub(crate) fn of(error: &sqlx::Error) -> Self {
+    pub(crate) fn of(error: &DbError) -> Self {
         match error {
-            sqlx::Error::Database(error) => Self::of_code(error.code().as_deref().unwrap_or("")),
-            sqlx::Error::Io(error) if error.kind() == ErrorKind::StorageFull => Self::DiskFull,
-            sqlx::Error::PoolTimedOut => Self::TooManyConnections,
-            sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
-                Self::NoAnswer
-            }
+            DbError::Sqlite { code, .. } => Self::of_sqlite(*code),
+            DbError::Postgres { code, .. } => Self::of_postgres(code),
+            DbError::Io(error) if error.kind() == ErrorKind::StorageFull => Self::DiskFull,
+            DbError::PoolTimedOut => Self::TooManyConnections,
+            DbError::Io(_) | DbError::PoolClosed => Self::NoAnswer,
             _ => Self::Refused,
         }
     }
 
-    /// PostgreSQL's codes have five characters, those of SQLite are numbers below ten thousand.
-    fn of_code(code: &str) -> Self {
+    fn of_postgres(code: &str) -> Self {
         match code {
             "53100" => Self::DiskFull,
             "53300" => Self::TooManyConnections,
@@ -70,18 +68,19 @@ impl Trouble {
             "57P01" | "57P02" | "57P03" => Self::NoAnswer,
             "55P03" | "57014" => Self::Locked,
             "58030" => Self::Disk,
-            _ if code.len() == 5 => Self::Refused,
-            _ => Self::of_sqlite(code.parse().unwrap_or(0)),
+            _ => Self::Refused,
         }
     }
 
-    fn of_sqlite(code: u32) -> Self {
+    fn of_sqlite(code: i32) -> Self {
         /// The shared memory of the log could not be extended.
-        const IOERR_SHMSIZE: u32 = 4874;
+        const IOERR_SHMSIZE: i32 = 4874;
         match (code, code & 0xff) {
             (IOERR_SHMSIZE, _) | (_, 13) => Self::DiskFull,
             (_, 5 | 6) => Self::Locked,
             (_, 8) => Self::ReadOnly,
+            // A statement that took too long was interrupted.
+            (_, 9) => Self::NoAnswer,
             (_, 10 | 14) => Self::Disk,
             (_, 11 | 26) => Self::Damaged,
             _ => Self::Refused,
@@ -94,15 +93,15 @@ impl Trouble {
     }
 
     /// Remembers damage, wherever it is noticed.
-    pub(crate) fn note(error: &sqlx::Error) {
+    pub(crate) fn note(error: &DbError) {
         if Self::of(error) == Self::Damaged && !DAMAGED.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, "the database is damaged: stop the server, restore a backup");
         }
     }
 }
 
-impl From<sqlx::Error> for Error {
-    fn from(error: sqlx::Error) -> Self {
+impl From<DbError> for Error {
+    fn from(error: DbError) -> Self {
         Trouble::note(&error);
         Error::Sql(error)
     }
@@ -148,7 +147,7 @@ impl Store {
     /// Reads all of an embedded database and returns what is wrong with it, if anything. Takes
     /// seconds for gigabytes. A database server checks its own pages.
     pub async fn check_integrity(&self) -> Result<Option<String>> {
-        let mut conn = self.db.connect().await?;
+        let mut conn = self.db.connect_for_long().await?;
         check_integrity(&mut conn).await
     }
 
@@ -170,20 +169,19 @@ impl Store {
     pub async fn live_nodes(&self) -> Result<i64> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        let (nodes,): (i64,) = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT COUNT(*) FROM nodes WHERE lease_until > $1")
-                .bind(time)
-                .fetch_one(c)
-                .await
-        })?;
+        let (nodes,): (i64,) = sql("SELECT COUNT(*) FROM nodes WHERE lease_until > $1")
+            .bind(time)
+            .fetch_one(&mut conn)
+            .await?;
         Ok(nodes)
     }
 }
 
 pub(crate) async fn check_integrity(conn: &mut Conn) -> Result<Option<String>> {
-    let Conn::Lite(conn) = conn else { return Ok(None) };
-    let (found,): (String,) =
-        sqlx::query_as("PRAGMA quick_check(1)").fetch_one(&mut **conn).await?;
+    if let Conn::Pg(_) = conn {
+        return Ok(None);
+    }
+    let (found,): (String,) = sql("PRAGMA quick_check(1)").fetch_one(conn).await?;
     if found == "ok" {
         return Ok(None);
     }
@@ -198,13 +196,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_both_databases_are_told_apart() {
-        let of = |code| Trouble::of_code(code);
-        assert_eq!(["13", "53100", "4874"].map(of), [Trouble::DiskFull; 3]);
-        assert_eq!(["5", "517", "261"].map(of), [Trouble::Locked; 3]);
-        assert_eq!(["11", "26", "267", "XX001"].map(of), [Trouble::Damaged; 4]);
-        assert_eq!(["8", "25006"].map(of), [Trouble::ReadOnly; 2]);
-        assert_eq!(["778", "14", "58030"].map(of), [Trouble::Disk; 3]);
-        assert_eq!(["1", "2067", "23505", ""].map(of), [Trouble::Refused; 4]);
+    fn codes_of_both_databases_tell_what_is_wrong() {
+        let postgres = |code| Trouble::of_postgres(code);
+        assert_eq!([13, 4874].map(Trouble::of_sqlite), [Trouble::DiskFull; 2]);
+        assert_eq!(postgres("53100"), Trouble::DiskFull);
+        assert_eq!([5, 517, 261].map(Trouble::of_sqlite), [Trouble::Locked; 3]);
+        assert_eq!([11, 26, 267].map(Trouble::of_sqlite), [Trouble::Damaged; 3]);
+        assert_eq!(postgres("XX001"), Trouble::Damaged);
+        assert_eq!(
+            (Trouble::of_sqlite(8), postgres("25006")),
+            (Trouble::ReadOnly, Trouble::ReadOnly)
+        );
+        assert_eq!([778, 14].map(Trouble::of_sqlite), [Trouble::Disk; 2]);
+        assert_eq!(postgres("58030"), Trouble::Disk);
+        assert_eq!(Trouble::of_sqlite(9), Trouble::NoAnswer);
+        assert_eq!([1, 2067].map(Trouble::of_sqlite), [Trouble::Refused; 2]);
+        assert_eq!(["23505", ""].map(postgres), [Trouble::Refused; 2]);
     }
 }

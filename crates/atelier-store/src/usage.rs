@@ -3,7 +3,7 @@
 use crate::{
     Result, Store,
     budgets::BudgetOwner,
-    db::on,
+    db::sql,
     rows::{corrupt, day, usage::dollars},
 };
 use atelier_core::{
@@ -11,7 +11,6 @@ use atelier_core::{
     budget::{Spending, Spent},
 };
 use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Utc};
-use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 /// What usage can be summed by.
@@ -122,21 +121,18 @@ impl Store {
         by: &[UsageColumn],
         limit: usize,
     ) -> Result<Vec<UsageRow>> {
-        let sql = AssertSqlSafe(select(by, &filter.of, limit));
+        let sql = select(by, &filter.of, limit);
         let any = filter.project.is_none();
         let project = filter.project.map_or(Uuid::nil(), |project| project.0);
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            let query =
-                sqlx::query_as(sql).bind(filter.from.to_string()).bind(filter.to.to_string());
-            let query = match &filter.of {
-                BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
-                    query.bind(*id)
-                }
-                owner => query.bind(owner.as_text()),
-            };
-            query.bind(any).bind(project).fetch_all(c).await
-        })?;
+        let query = crate::db::sql(sql).bind(filter.from.to_string()).bind(filter.to.to_string());
+        let query = match &filter.of {
+            BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
+                query.bind(*id)
+            }
+            owner => query.bind(owner.as_text()),
+        };
+        let rows: Vec<Row> = query.bind(any).bind(project).fetch_all(&mut conn).await?;
         let by_agent = |agent: Uuid| (!agent.is_nil()).then_some(AgentId(agent));
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let row = |row: Row| {
@@ -167,24 +163,23 @@ impl Store {
             BudgetOwner::Person(_) => (DAYS, "user_id"),
             BudgetOwner::Project(_) => (DAYS, "project_id"),
         };
-        let sql = AssertSqlSafe(format!(
+        let sql = format!(
             "SELECT CAST(COALESCE(SUM(CASE WHEN day = $2 THEN tokens ELSE 0 END), 0) AS BIGINT),
                     CAST(COALESCE(SUM(CASE WHEN day = $2 THEN cost_nanos ELSE 0 END), 0) AS BIGINT),
                     CAST(COALESCE(SUM(tokens), 0) AS BIGINT),
                     CAST(COALESCE(SUM(cost_nanos), 0) AS BIGINT)
              FROM (SELECT {columns} WHERE {of_owner} = $1 AND day >= $3 AND day <= $2) AS used"
-        ));
+        );
         let mut conn = self.db.connect().await?;
-        let (day_tokens, day_nanos, tokens, nanos): (i64, i64, i64, i64) = on!(&mut conn, |c| {
-            let query = sqlx::query_as(sql);
-            let query = match of {
-                BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
-                    query.bind(*id)
-                }
-                owner => query.bind(owner.as_text()),
-            };
-            query.bind(today.to_string()).bind(first).fetch_one(c).await
-        })?;
+        let query = crate::db::sql(sql);
+        let query = match of {
+            BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
+                query.bind(*id)
+            }
+            owner => query.bind(owner.as_text()),
+        };
+        let (day_tokens, day_nanos, tokens, nanos): (i64, i64, i64, i64) =
+            query.bind(today.to_string()).bind(first).fetch_one(&mut conn).await?;
         let spent = |tokens: i64, nanos: i64| Spent {
             tokens: u64::try_from(tokens).unwrap_or(0),
             cost: dollars(nanos),
@@ -201,17 +196,15 @@ impl Store {
         let oldest = day(oldest);
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                let removed = on!(&mut tx.conn, |c| {
-                    // A month has no day, and so comes before all of its days.
-                    for sql in [
-                        "DELETE FROM budget_warnings WHERE period < $1",
-                        "DELETE FROM usage_totals WHERE day < $1",
-                    ] {
-                        sqlx::query(sql).bind(&oldest[..7]).execute(&mut *c).await?;
-                    }
-                    let days = sqlx::query("DELETE FROM usage_days WHERE day < $1");
-                    days.bind(&oldest).execute(&mut *c).await?.rows_affected()
-                });
+                // A month has no day, and so comes before all of its days.
+                for sql in [
+                    "DELETE FROM budget_warnings WHERE period < $1",
+                    "DELETE FROM usage_totals WHERE day < $1",
+                ] {
+                    crate::db::sql(sql).bind(&oldest[..7]).execute(&mut tx.conn).await?;
+                }
+                let days = sql("DELETE FROM usage_days WHERE day < $1");
+                let removed = days.bind(&oldest).execute(&mut tx.conn).await?;
                 Ok(removed)
             })
         })

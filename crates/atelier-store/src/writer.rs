@@ -16,7 +16,7 @@ mod owner_locks;
 
 use crate::{
     Error, Result, Store,
-    db::{Conn, Db},
+    db::{Conn, Db, DbError},
     events,
     feed::{Feeds, Wakeup},
     pending::{CommitRows, PendingRows},
@@ -92,7 +92,7 @@ impl DerefMut for Tx {
 impl GroupReader {
     /// The database's time: asked for once in a transaction, and advanced by the local clock from
     /// there.
-    pub(crate) async fn time(&mut self) -> Result<DateTime<Utc>, sqlx::Error> {
+    pub(crate) async fn time(&mut self) -> Result<DateTime<Utc>, DbError> {
         let (time, asked) = match self.clock {
             Some(clock) => clock,
             None => *self.clock.insert((database_time(&mut self.conn).await?, Instant::now())),
@@ -240,7 +240,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(db: &Db, feeds: Arc<Feeds>) -> Self {
+    pub(crate) fn start(db: &Db, feeds: Arc<Feeds>) -> Result<Self> {
         let (lanes, begin_timeout) = match db {
             Db::Lite(_) => (1, None),
             Db::Pg(_) => (PG_LANES, Some(BEGIN_TIMEOUT)),
@@ -251,12 +251,18 @@ impl Writer {
             let (sender, jobs) = mpsc::channel(QUEUE);
             let (db, feeds, blocked) = (db.clone(), feeds.clone(), OwnerLocks::new());
             let busy = (busy.clone(), number);
-            tasks.spawn(Lane { db, feeds, tx: None, blocked, busy }.run(jobs, stop.clone()));
-            sender
+            let blocks = matches!(db, Db::Lite(_));
+            let lane = Lane { db, feeds, tx: None, blocked, busy }.run(jobs, stop.clone());
+            if blocks {
+                run_on_own_thread(tasks.track_future(lane))?;
+            } else {
+                tasks.spawn(lane);
+            }
+            Ok(sender)
         };
-        let lanes = (0..lanes).map(lane).collect();
+        let lanes = (0..lanes).map(lane).collect::<io::Result<_>>()?;
         tasks.close();
-        Self { lanes, busy, begin_timeout, patient: false, tasks, stop }
+        Ok(Self { lanes, busy, begin_timeout, patient: false, tasks, stop })
     }
 
     /// How many lanes there are, how many of them have been busy with one group for longer than
@@ -275,6 +281,14 @@ impl Writer {
         self.stop.cancel();
         self.tasks.wait().await;
     }
+}
+
+/// Runs the lane of SQLite, which blocks while SQLite works and the disk writes. Between the
+/// statements of a group it does not leave its thread.
+fn run_on_own_thread(lane: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Handle::current();
+    let thread = std::thread::Builder::new().name("writer".into());
+    thread.spawn(move || runtime.block_on(lane)).map(drop)
 }
 
 type Group = Vec<Box<dyn Job>>;
@@ -298,10 +312,7 @@ impl Lane {
             self.busy.0.set(self.busy.1, Some(Instant::now()));
             let committed = self.commit(&mut group, &mut aside);
             let outcome = tokio::time::timeout(TIMEOUT, committed).await;
-            let outcome = outcome.unwrap_or_else(|_| {
-                let message = "the database does not answer";
-                Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, message)))
-            });
+            let outcome = outcome.unwrap_or_else(|_| Err(DbError::no_answer()));
             self.busy.0.set(self.busy.1, None);
             if let Err(error) = &outcome {
                 Trouble::note(error);
@@ -325,7 +336,7 @@ impl Lane {
     }
 
     /// Begins a transaction on the lane's connection or, if that was lost, on a new one.
-    async fn begin(&mut self, locks: &OwnerLocks) -> Result<(), sqlx::Error> {
+    async fn begin(&mut self, locks: &OwnerLocks) -> Result<(), DbError> {
         if let Some(tx) = &mut self.tx {
             match begin(tx, locks, &mut self.blocked).await {
                 Ok(()) => return Ok(()),
@@ -335,19 +346,19 @@ impl Lane {
             }
             self.disconnect();
         }
-        let conn = self.db.connect().await?;
+        let conn = self.db.connect_writer().await?;
         begin(self.tx.insert(Tx::new(conn)), locks, &mut self.blocked).await
     }
 
     /// Runs the group in one transaction. An error fails all of it. Writes of owners whose lock is
     /// held elsewhere are put into `aside`.
-    async fn commit(&mut self, group: &mut Group, aside: &mut Group) -> Result<(), sqlx::Error> {
+    async fn commit(&mut self, group: &mut Group, aside: &mut Group) -> Result<(), DbError> {
         let locks: OwnerLocks = group.iter().map(|job| job.lock()).collect();
         self.begin(&locks).await?;
         if !self.blocked.is_empty() {
             aside.extend(group.extract_if(.., |job| self.blocked.contains(&job.lock())));
         }
-        let Some(tx) = &mut self.tx else { return Err(sqlx::Error::PoolClosed) };
+        let Some(tx) = &mut self.tx else { return Err(DbError::PoolClosed) };
         let committed = run_group(tx, group, &self.feeds).await?;
         self.feeds.publish(&committed.events);
         for wakeup in committed.wakeups {
@@ -391,15 +402,14 @@ async fn next_group(
 
 /// Begins a transaction. On PostgreSQL it locks the owners of the group on every node, except those
 /// in `blocked`, which is updated.
-async fn begin(
-    tx: &mut Tx,
-    locks: &OwnerLocks,
-    blocked: &mut OwnerLocks,
-) -> Result<(), sqlx::Error> {
+async fn begin(tx: &mut Tx, locks: &OwnerLocks, blocked: &mut OwnerLocks) -> Result<(), DbError> {
     tx.reset();
     match &mut tx.reader.conn {
         // IMMEDIATE, so that waiting for another process happens here and not in the middle.
-        Conn::Lite(_) => tx.conn.run("BEGIN IMMEDIATE").await,
+        Conn::Lite(conn) => {
+            conn.limit(TIMEOUT)?;
+            tx.conn.run("BEGIN IMMEDIATE").await
+        }
         Conn::Pg(conn) => {
             let time = owner_locks::begin(conn, locks, blocked).await?;
             tx.clock = Some((time.trunc_subsecs(6), Instant::now()));
@@ -420,7 +430,7 @@ async fn run_group(
     tx: &mut Tx,
     group: &mut [Box<dyn Job>],
     feeds: &Feeds,
-) -> Result<Committed, sqlx::Error> {
+) -> Result<Committed, DbError> {
     // Deferred writes run first, so that all their rows are written at once. Nobody was answered
     // yet, so no write of the group can depend on another one.
     let is_deferred = |job: &dyn Job| matches!(job.mode(), WriteMode::Deferred(_));
@@ -471,7 +481,7 @@ async fn run_group(
 }
 
 /// Runs the deferred writes of a group and collects their rows. Returns how many succeeded.
-async fn run_deferred(tx: &mut Tx, deferred: &mut [Box<dyn Job>]) -> Result<usize, sqlx::Error> {
+async fn run_deferred(tx: &mut Tx, deferred: &mut [Box<dyn Job>]) -> Result<usize, DbError> {
     let prefetch = |job: &dyn Job| match job.mode() {
         WriteMode::Deferred(prefetch) => prefetch,
         WriteMode::Direct | WriteMode::DirectWithCache => None,
@@ -492,7 +502,7 @@ async fn run_deferred(tx: &mut Tx, deferred: &mut [Box<dyn Job>]) -> Result<usiz
 }
 
 /// Writes the rows that wait, except those for the commit.
-async fn flush(tx: &mut Tx, at_commit: &mut CommitRows) -> Result<(), sqlx::Error> {
+async fn flush(tx: &mut Tx, at_commit: &mut CommitRows) -> Result<(), DbError> {
     let rows = mem::take(&mut tx.unwritten);
     at_commit.append(rows.write(&mut tx.conn).await?);
     Ok(())
@@ -503,19 +513,14 @@ async fn commit(
     tx: &mut Tx,
     mut at_commit: CommitRows,
     feeds: &Feeds,
-) -> Result<Committed, sqlx::Error> {
+) -> Result<Committed, DbError> {
     at_commit.write(&mut tx.conn).await.map_err(|error| match error {
         Error::Sql(error) => error,
-        other => sqlx::Error::Protocol(other.to_string()),
+        other => DbError::Other(other.to_string()),
     })?;
     let CommitRows { events, wakeups, .. } = at_commit;
-    // SQLite accepts the events and the commit in one call, and has no other node to notify.
-    let at_once = matches!(tx.conn, Conn::Lite(_)) && !events.is_empty();
-    let then = if at_once { "; COMMIT" } else { "" };
-    let events = events::append(&mut tx.conn, events, then).await?;
-    if !at_once {
-        crate::feed::commit(&mut tx.conn, &events, &wakeups, feeds).await?;
-    }
+    let events = events::append(&mut tx.conn, events).await?;
+    crate::feed::commit(&mut tx.conn, &events, &wakeups, feeds).await?;
     Ok(Committed { events, wakeups })
 }
 

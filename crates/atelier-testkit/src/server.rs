@@ -1,7 +1,6 @@
 //! The real program, started, killed and restarted.
 
 use crate::{Database, PATIENCE, ScriptedModel, User, http};
-use sqlx::ConnectOptions;
 use std::{
     fs,
     io::{self, BufRead, BufReader},
@@ -294,13 +293,9 @@ impl Server {
     pub async fn sql(&self) -> Sql {
         match &self.database {
             Some(database) => Sql::Postgres(database.connect().await),
-            None => Sql::Sqlite(
-                sqlx::sqlite::SqliteConnectOptions::new()
-                    .filename(self.data().join("atelier.db"))
-                    .connect()
-                    .await
-                    .unwrap(),
-            ),
+            None => {
+                Sql::Sqlite(rusqlite::Connection::open(self.data().join("atelier.db")).unwrap())
+            }
         }
     }
 
@@ -384,14 +379,14 @@ impl Server {
 
 /// A connection to the server's own database.
 pub enum Sql {
-    Sqlite(sqlx::SqliteConnection),
+    Sqlite(rusqlite::Connection),
     Postgres(sqlx::PgConnection),
 }
 
 impl Sql {
     pub async fn run(&mut self, statement: &'static str) {
         match self {
-            Sql::Sqlite(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
+            Sql::Sqlite(conn) => conn.execute_batch(statement).unwrap(),
             Sql::Postgres(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
         }
     }
@@ -399,7 +394,15 @@ impl Sql {
     /// The single number that a query returns.
     pub async fn count(&mut self, query: &'static str) -> i64 {
         match self {
-            Sql::Sqlite(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
+            Sql::Sqlite(conn) => conn.query_row(query, (), |row| row.get(0)).unwrap(),
+            Sql::Postgres(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
+        }
+    }
+
+    /// The single value of bytes that a query returns.
+    pub async fn bytes(&mut self, query: &'static str) -> Vec<u8> {
+        match self {
+            Sql::Sqlite(conn) => conn.query_row(query, (), |row| row.get(0)).unwrap(),
             Sql::Postgres(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
         }
     }

@@ -2,8 +2,8 @@
 //! node for a server that is gone, nor other nodes for a transaction of a node that is frozen.
 
 use super::{
-    Usage,
-    pool::{Pool, PoolOptions, Pooled},
+    DbError, Usage,
+    pool::{Pool, PoolConnection, PoolOptions, Pooled},
     pulse::Pulse,
 };
 use futures::{StreamExt, future::BoxFuture, stream, stream::BoxStream};
@@ -62,57 +62,46 @@ pub(crate) struct Pg {
 /// answering.
 pub(crate) struct PgConn {
     conn: Pooled<PgConnection>,
-    pulse: Pulse,
+    /// `None` if statements wait until the database answers again.
+    pulse: Option<Pulse>,
     /// Whether a statement was begun and not finished. Then the connection is closed instead of
     /// returned, because the answer may never come.
     busy: bool,
 }
 
 impl Pg {
-    pub(crate) async fn open(url: &str, connections: u32) -> Result<Self, sqlx::Error> {
+    pub(crate) async fn open(url: &str, connections: u32) -> Result<Self, DbError> {
         let options = PgConnectOptions::from_str(url)?.application_name("atelier");
         // The first connection shows what is wrong with the address, if anything is.
         let first = tokio::time::timeout(Duration::from_secs(10), open(&options)).await;
-        first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
-        let pool = |size: u32| {
-            let options = options.clone();
-            Pool::new(PoolOptions {
-                size: size as usize,
-                timeout: CONNECT_TIMEOUT,
-                check: true,
-                open: Box::new(move || {
-                    let options = options.clone();
-                    Box::pin(async move { open(&options).await })
-                }),
-            })
-        };
+        Connection::close(first.map_err(|_| DbError::PoolTimedOut)??).await?;
+        let pool = |size: u32| pool(&options, size, SESSION);
         let (vital, pulse) = (pool(1), Pulse::start(options.clone()));
         let pool = pool(connections.max(MIN_CONNECTIONS) - OWN);
         Ok(Self { options, pool, vital, pulse })
     }
 
-    pub(crate) async fn connect(&self) -> Result<PgConn, sqlx::Error> {
+    pub(crate) async fn connect(&self) -> Result<PgConn, DbError> {
         self.connection_of(&self.pool).await
     }
 
     /// A connection that no request uses.
-    pub(crate) async fn connect_vital(&self) -> Result<PgConn, sqlx::Error> {
+    pub(crate) async fn connect_vital(&self) -> Result<PgConn, DbError> {
         self.connection_of(&self.vital).await
     }
 
-    async fn connection_of(&self, pool: &Pool<PgConnection>) -> Result<PgConn, sqlx::Error> {
+    async fn connection_of(&self, pool: &Pool<PgConnection>) -> Result<PgConn, DbError> {
         if !self.pulse.is_beating() {
-            return Err(not_answering());
+            return Err(DbError::no_answer());
         }
         let conn = pool.connect().await?;
-        Ok(PgConn { conn, pulse: self.pulse.clone(), busy: false })
+        Ok(PgConn { conn, pulse: Some(self.pulse.clone()), busy: false })
     }
 
     /// A connection to migrate the schema with, which may take its time.
-    pub(crate) async fn connect_to_migrate(&self) -> Result<PgConnection, sqlx::Error> {
-        let mut conn = open(&self.options).await?;
-        limit(&mut conn, MIGRATION).await?;
-        Ok(conn)
+    pub(crate) async fn connect_to_migrate(&self) -> Result<PgConn, DbError> {
+        let conn = pool(&self.options, 1, MIGRATION).connect().await?;
+        Ok(PgConn { conn, pulse: None, busy: false })
     }
 
     /// A pool of one connection for notifications, which sqlx receives only from a pool of its own.
@@ -139,11 +128,45 @@ impl Pg {
     }
 }
 
+/// A pool of connections with the limits of their sessions.
+fn pool(
+    options: &PgConnectOptions,
+    size: u32,
+    limits: &'static [(&'static str, &'static str)],
+) -> Pool<PgConnection> {
+    let options = options.clone();
+    Pool::new(PoolOptions {
+        size: size as usize,
+        timeout: CONNECT_TIMEOUT,
+        check: true,
+        open: Box::new(move || {
+            let options = options.clone();
+            Box::pin(async move {
+                let mut conn = open(&options).await?;
+                if limits != SESSION {
+                    limit(&mut conn, limits).await?;
+                }
+                Ok(conn)
+            })
+        }),
+    })
+}
+
 /// Opens a connection and sets the limits of its session.
 pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let mut conn = options.connect().await?;
     limit(&mut conn, SESSION).await?;
     Ok(conn)
+}
+
+impl PoolConnection for PgConnection {
+    async fn is_alive(&mut self) -> bool {
+        self.ping().await.is_ok()
+    }
+
+    async fn close(self) -> Result<(), DbError> {
+        Ok(Connection::close(self).await?)
+    }
 }
 
 /// Sets those of the limits that this version of PostgreSQL knows.
@@ -166,6 +189,14 @@ fn not_answering() -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 
+/// Returns when the database stops answering.
+async fn stops(pulse: &Option<Pulse>) {
+    match pulse {
+        Some(pulse) => pulse.stops().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Whether the server has refused a statement and the connection can be used again. After any other
 /// error it is closed.
 fn is_refusal(error: &sqlx::Error) -> bool {
@@ -176,6 +207,14 @@ fn is_refusal(error: &sqlx::Error) -> bool {
 impl PgConn {
     pub(crate) fn discard(mut self) {
         self.conn.discard();
+    }
+
+    /// Closes the connection, and tells the server so.
+    pub(crate) async fn close(mut self) -> Result<(), DbError> {
+        match self.conn.take() {
+            Some(conn) => Ok(Connection::close(conn).await?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -206,7 +245,7 @@ impl<'c> Executor<'c> for &'c mut PgConn {
     {
         let PgConn { conn, pulse, busy } = self;
         *busy = true;
-        let (rows, stopped) = ((&mut **conn).fetch_many(query), Box::pin(pulse.stops()));
+        let (rows, stopped) = ((&mut **conn).fetch_many(query), Box::pin(stops(pulse)));
         let next = async |(mut rows, mut stopped, busy): (BoxStream<'e, Rows>, _, &'e mut bool)| {
             let row = tokio::select! {
                 biased;
@@ -236,7 +275,7 @@ impl<'c> Executor<'c> for &'c mut PgConn {
             let row = tokio::select! {
                 biased;
                 row = row => row,
-                () = pulse.stops() => Err(not_answering()),
+                () = stops(pulse) => Err(not_answering()),
             };
             *busy = row.as_ref().is_err_and(|error| !is_refusal(error));
             row

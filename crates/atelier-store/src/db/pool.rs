@@ -1,12 +1,10 @@
 //! Pools of connections, for both databases.
 //!
-//! This is not sqlx's pool, which checks every connection that is returned. That is a trip to the
-//! database, which costs as much as most reads, and it waits for ever if the database has stopped
-//! answering.
+//! A returned connection is not checked: that would be a trip to the database, which costs as much
+//! as most reads, and it would wait for ever if the database has stopped answering.
 
-use super::Usage;
+use super::{DbError, Usage};
 use futures::future::BoxFuture;
-use sqlx::Connection;
 use std::{
     collections::VecDeque,
     ops::{Deref, DerefMut},
@@ -20,6 +18,16 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How long a pool counts as exhausted after somebody has waited in vain for a connection.
 const EXHAUSTED: Duration = Duration::from_secs(10);
 
+/// A connection that a pool can hold.
+pub(crate) trait PoolConnection: Send + 'static {
+    fn is_alive(&mut self) -> impl Future<Output = bool> + Send;
+    /// Whether the connection can be returned. In the middle of a transaction it cannot.
+    fn is_reusable(&self) -> bool {
+        true
+    }
+    fn close(self) -> impl Future<Output = Result<(), DbError>> + Send;
+}
+
 /// What a pool needs to know about its connections.
 pub(crate) struct PoolOptions<C> {
     /// How many connections may be in use.
@@ -29,7 +37,7 @@ pub(crate) struct PoolOptions<C> {
     /// Whether a connection that was not used for a while is checked. A file does not go away as a
     /// server does.
     pub(crate) check: bool,
-    pub(crate) open: Box<dyn Fn() -> BoxFuture<'static, Result<C, sqlx::Error>> + Send + Sync>,
+    pub(crate) open: Box<dyn Fn() -> BoxFuture<'static, Result<C, DbError>> + Send + Sync>,
 }
 
 /// Connections to one database.
@@ -53,14 +61,14 @@ struct Inner<C> {
 }
 
 /// A connection in use. Dropping it returns the connection.
-pub(crate) struct Pooled<C: Connection> {
+pub(crate) struct Pooled<C: PoolConnection> {
     /// `None` once the connection is returned or discarded.
     conn: Option<C>,
     pool: Pool<C>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<C: Connection> Pool<C> {
+impl<C: PoolConnection> Pool<C> {
     pub(crate) fn new(options: PoolOptions<C>) -> Self {
         let permits = Arc::new(Semaphore::new(options.size));
         Self(Arc::new(Inner {
@@ -71,10 +79,10 @@ impl<C: Connection> Pool<C> {
         }))
     }
 
-    pub(crate) async fn connect(&self) -> Result<Pooled<C>, sqlx::Error> {
+    pub(crate) async fn connect(&self) -> Result<Pooled<C>, DbError> {
         let connect = async {
             let permit = self.0.permits.clone().acquire_owned().await;
-            let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
+            let permit = permit.map_err(|_| DbError::PoolClosed)?;
             let conn = match self.idle_connection().await {
                 Some(conn) => conn,
                 None => (self.0.options.open)().await?,
@@ -86,7 +94,7 @@ impl<C: Connection> Pool<C> {
             if self.0.permits.available_permits() == 0 {
                 *self.exhausted() = Some(Instant::now());
             }
-            Err(sqlx::Error::PoolTimedOut)
+            Err(DbError::PoolTimedOut)
         })
     }
 
@@ -105,7 +113,7 @@ impl<C: Connection> Pool<C> {
     async fn idle_connection(&self) -> Option<C> {
         loop {
             let (mut conn, used) = self.idle().pop_front()?;
-            if !self.0.options.check || used.elapsed() < FRESH || conn.ping().await.is_ok() {
+            if !self.0.options.check || used.elapsed() < FRESH || conn.is_alive().await {
                 return Some(conn);
             }
         }
@@ -129,14 +137,19 @@ impl<C: Connection> Pool<C> {
     }
 }
 
-impl<C: Connection> Pooled<C> {
+impl<C: PoolConnection> Pooled<C> {
     /// Closes the connection instead of returning it.
     pub(crate) fn discard(&mut self) {
-        self.conn = None;
+        drop(self.take());
+    }
+
+    /// The connection, which is not returned then.
+    pub(crate) fn take(&mut self) -> Option<C> {
+        self.conn.take()
     }
 }
 
-impl<C: Connection> Deref for Pooled<C> {
+impl<C: PoolConnection> Deref for Pooled<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -146,7 +159,7 @@ impl<C: Connection> Deref for Pooled<C> {
     }
 }
 
-impl<C: Connection> DerefMut for Pooled<C> {
+impl<C: PoolConnection> DerefMut for Pooled<C> {
     fn deref_mut(&mut self) -> &mut C {
         self.conn
             .as_mut()
@@ -154,9 +167,9 @@ impl<C: Connection> DerefMut for Pooled<C> {
     }
 }
 
-impl<C: Connection> Drop for Pooled<C> {
+impl<C: PoolConnection> Drop for Pooled<C> {
     fn drop(&mut self) {
-        if let Some(conn) = self.conn.take() {
+        if let Some(conn) = self.conn.take().filter(C::is_reusable) {
             self.pool.idle().push_back((conn, Instant::now()));
         }
     }

@@ -4,6 +4,7 @@
 //! a connection of its own asks the simplest question twice a second. While it gets no answer,
 //! statements fail instead of waiting, and requests are refused at once.
 
+use super::DbError;
 use sqlx::{PgConnection, postgres::PgConnectOptions};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -61,7 +62,7 @@ async fn watch_database(options: PgConnectOptions, beating: &watch::Sender<bool>
     while !beating.is_closed() {
         let mut answer = ask(&options, &mut conn).await;
         let lost = answer.is_err() && conn.take().is_some();
-        if lost && !matches!(answer, Err(sqlx::Error::PoolTimedOut)) {
+        if lost && !matches!(answer, Err(DbError::PoolTimedOut)) {
             // Only the connection may be lost, as after a restart of the database.
             answer = ask(&options, &mut conn).await;
         }
@@ -78,16 +79,13 @@ async fn watch_database(options: PgConnectOptions, beating: &watch::Sender<bool>
     }
 }
 
-async fn ask(
-    options: &PgConnectOptions,
-    conn: &mut Option<PgConnection>,
-) -> Result<(), sqlx::Error> {
+async fn ask(options: &PgConnectOptions, conn: &mut Option<PgConnection>) -> Result<(), DbError> {
     let ask = async {
         let conn = match conn {
             Some(conn) => conn,
             None => conn.insert(super::pg::open(options).await?),
         };
-        sqlx::raw_sql("SELECT 1").execute(conn).await.map(drop)
+        Ok(sqlx::raw_sql("SELECT 1").execute(conn).await.map(drop)?)
     };
-    tokio::time::timeout(PATIENCE, ask).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    tokio::time::timeout(PATIENCE, ask).await.unwrap_or(Err(DbError::PoolTimedOut))
 }

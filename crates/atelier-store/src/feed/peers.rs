@@ -6,7 +6,7 @@
 
 use super::{Delta, Feed, Feeds, Wakeup, redis::Redis};
 use crate::{
-    db::Pg,
+    db::{Conn, Pg, sql},
     events::{Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, UserId};
@@ -227,8 +227,8 @@ impl Sender {
             return;
         }
         let sent = async {
-            let mut conn = self.pg.connect().await?;
-            sqlx::query("SELECT pg_notify($1, message) FROM unnest($2::text[]) AS t (message)")
+            let mut conn = Conn::Pg(self.pg.connect().await?);
+            sql("SELECT pg_notify($1, message) FROM unnest($2::text[]) AS t (message)")
                 .bind(channel)
                 .bind(messages)
                 .execute(&mut conn)

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Tx,
-    db::on,
+    db::sql,
     files::{COLUMNS, read_file},
 };
 use atelier_core::{ConversationFile, ConversationId, FileId, FilePath};
@@ -20,17 +20,14 @@ impl Tree {
     pub(super) async fn load(tx: &mut Tx, conversation: ConversationId) -> Result<Self> {
         let mut tree =
             Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
-        on!(&mut tx.conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
+        let text = format!(
+            "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
                  'active'"
-            );
-            let rows =
-                sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
-            for row in &rows {
-                tree.put(read_file(row)?);
-            }
-        });
+        );
+        let rows = sql(text).bind(conversation.0).fetch_all(&mut tx.conn).await?;
+        for row in rows {
+            tree.put(read_file(row)?);
+        }
         Ok(tree)
     }
 

@@ -1,7 +1,7 @@
 //! Rows as an older version wrote them, on both databases.
 
 use super::*;
-use crate::{NewAgent, Owned, OwnedAgent, Settings, rows::interactions::write_vectors};
+use crate::{NewAgent, Owned, OwnedAgent, Settings, db::sql, rows::interactions::write_vectors};
 use atelier_core::{
     AgentConfig, AgentName, Filter, ProjectName,
     gate::CallStatus,
@@ -48,11 +48,9 @@ impl Fixture {
     /// Inserts an interaction with its terms and a vector, and returns its number.
     async fn insert_old(&self, kind: &str, text: &str, session: &str, metadata: Value) -> i64 {
         let mut conn = self.store.db.connect().await.expect("a connection");
-        let (seq,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
-            "INSERT INTO interactions
+        let (seq,): (i64,) = sql("INSERT INTO interactions
              (agent_id, id, type, text, success, error_details, at, session_id, metadata)
-             VALUES ($1, $2, $3, $4, TRUE, NULL, $5, $6, $7) RETURNING seq"
-        )
+             VALUES ($1, $2, $3, $4, TRUE, NULL, $5, $6, $7) RETURNING seq")
         .bind(self.agent.0)
         .bind(Uuid::now_v7())
         .bind(kind)
@@ -60,8 +58,8 @@ impl Fixture {
         .bind(Utc::now().timestamp_micros())
         .bind(session)
         .bind(metadata.to_string())
-        .fetch_one(c)
-        .await)
+        .fetch_one(&mut conn)
+        .await
         .expect("an interaction");
         let terms = search_terms(text);
         insert_terms(&mut conn, &[(seq, self.agent, &terms)]).await.expect("terms");
@@ -81,16 +79,13 @@ impl Fixture {
         let result = json!({"success": true, "content": content});
         call.result = Some(serde_json::from_value(result).expect("an outcome"));
         let mut conn = self.store.db.connect().await.expect("a connection");
-        on!(&mut conn, |c| sqlx::query(
-            "INSERT INTO tool_calls (id, project_id, status, record)
-             VALUES ($1, $2, 'completed', $3)"
-        )
+        sql("INSERT INTO tool_calls (id, project_id, status, record)
+             VALUES ($1, $2, 'completed', $3)")
         .bind(id.0)
         .bind(project.0)
         .bind(json(&call))
-        .execute(c)
+        .execute(&mut conn)
         .await
-        .map(drop))
         .expect("a call");
         id
     }
@@ -107,10 +102,9 @@ impl Fixture {
         interactions.into_iter().map(|(interaction, _)| interaction.text).collect()
     }
 
-    async fn count(&self, sql: &'static str) -> i64 {
+    async fn count(&self, text: &'static str) -> i64 {
         let mut conn = self.store.db.connect().await.expect("a connection");
-        let (count,): (i64,) =
-            on!(&mut conn, |c| sqlx::query_as(sql).fetch_one(c).await).expect("a number");
+        let (count,): (i64,) = sql(text).fetch_one(&mut conn).await.expect("a number");
         count
     }
 }

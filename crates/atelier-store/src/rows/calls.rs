@@ -1,7 +1,7 @@
 //! Rows of tool calls, permissions and the audit.
 
 use crate::{
-    db::{Conn, on},
+    db::{Conn, DbError, SqlBuilder},
     rows::{json, new_id, write_rows},
 };
 use atelier_core::{
@@ -26,31 +26,29 @@ fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
 pub(crate) async fn lock_calls(
     conn: &mut Conn,
     calls: &[(ProjectId, CallId)],
-) -> Result<HashMap<CallId, String>, sqlx::Error> {
+) -> Result<HashMap<CallId, String>, DbError> {
     // A call of another project is not even locked.
     let projects = padded(calls.iter().map(|(project, _)| project.0).collect());
     let ids = padded(calls.iter().map(|(_, id)| id.0).collect());
     let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
-    let rows: Vec<(Uuid, String)> = on!(conn, |c| {
-        let mut query = sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
-        let mut list = query.separated(", ");
-        for id in &ids {
-            list.push_bind(*id);
-        }
-        query.push(") AND project_id IN (");
-        let mut list = query.separated(", ");
-        for project in &projects {
-            list.push_bind(*project);
-        }
-        query.push(")").push(lock).build_query_as().fetch_all(c).await
-    })?;
+    let mut query = SqlBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
+    let mut list = query.separated(", ");
+    for id in &ids {
+        list.push_bind(*id);
+    }
+    query.push(") AND project_id IN (");
+    let mut list = query.separated(", ");
+    for project in &projects {
+        list.push_bind(*project);
+    }
+    let rows: Vec<(Uuid, String)> = query.push(")").push(lock).fetch_all(conn).await?;
     Ok(rows.into_iter().map(|(id, record)| (CallId(id), record)).collect())
 }
 
 pub(crate) async fn write_calls(
     conn: &mut Conn,
     calls: BTreeMap<CallId, GatedCall>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         calls,
@@ -74,7 +72,7 @@ pub(crate) async fn write_calls(
     )
 }
 
-pub(crate) async fn write_grants(conn: &mut Conn, grants: Vec<Grant>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_grants(conn: &mut Conn, grants: Vec<Grant>) -> Result<(), DbError> {
     write_rows!(
         conn,
         grants,
@@ -92,7 +90,7 @@ pub(crate) async fn write_grants(conn: &mut Conn, grants: Vec<Grant>) -> Result<
 pub(crate) async fn write_audit(
     conn: &mut Conn,
     audit: Vec<(ProjectId, Audit)>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         audit,
@@ -108,7 +106,7 @@ pub(crate) async fn write_audit(
 pub(crate) async fn write_withheld_calls(
     conn: &mut Conn,
     calls: Vec<(CallId, ConversationId)>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         calls,

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    db::{Conn, on},
+    db::{Conn, SqlBuilder, sql},
     rows::{corrupt, rows_at_once},
 };
 use atelier_core::{
@@ -27,17 +27,15 @@ pub(crate) async fn collection_states(
     let mut left = agents.iter();
     while left.len() > 0 {
         let size = rows_at_once(left.len());
-        let rows: Vec<(Uuid, Uuid, String)> = on!(&mut *conn, |c| {
-            let mut select = sqlx::QueryBuilder::new(
-                "SELECT agent_id, project_id, state FROM memory_collections WHERE agent_id IN (",
-            );
-            let mut list = select.separated(", ");
-            for agent in left.by_ref().take(size) {
-                list.push_bind(*agent);
-            }
-            select.push(")");
-            select.build_query_as().fetch_all(c).await
-        })?;
+        let mut select = SqlBuilder::new(
+            "SELECT agent_id, project_id, state FROM memory_collections WHERE agent_id IN (",
+        );
+        let mut list = select.separated(", ");
+        for agent in left.by_ref().take(size) {
+            list.push_bind(*agent);
+        }
+        select.push(")");
+        let rows: Vec<(Uuid, Uuid, String)> = select.fetch_all(conn).await?;
         for (agent, project, state) in rows {
             states.push((AgentId(agent), ProjectId(project), read_state(&state)?));
         }
@@ -53,38 +51,33 @@ pub(crate) async fn ensure_collection(
     owner: UserId,
     agent: AgentId,
 ) -> Result<bool> {
-    let known: Option<(Uuid, String)> = on!(&mut *conn, |c| sqlx::query_as(
-        "SELECT project_id, state FROM memory_collections WHERE agent_id = $1"
-    )
-    .bind(agent.0)
-    .fetch_optional(c)
-    .await)?;
+    let known: Option<(Uuid, String)> =
+        sql("SELECT project_id, state FROM memory_collections WHERE agent_id = $1")
+            .bind(agent.0)
+            .fetch_optional(conn)
+            .await?;
     if let Some((found, state)) = known {
         return Ok(found == project.0 && state != CollectionState::Gone.as_str());
     }
-    let name: Option<(String,)> = on!(&mut *conn, |c| sqlx::query_as(
-        "SELECT name FROM agents WHERE id = $1 AND project_id = $2"
-    )
-    .bind(agent.0)
-    .bind(project.0)
-    .fetch_optional(c)
-    .await)?;
+    let name: Option<(String,)> = sql("SELECT name FROM agents WHERE id = $1 AND project_id = $2")
+        .bind(agent.0)
+        .bind(project.0)
+        .fetch_optional(conn)
+        .await?;
     let Some((name,)) = name else { return Ok(false) };
     let name = corrupt(AgentName::try_from(name))?;
     // An agent that was renamed or deleted may still have a collection of the plain name.
     for with_id in [false, true] {
         let name = collection_name(owner, project, &name, agent, with_id);
-        let made = on!(&mut *conn, |c| sqlx::query(
-            "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state)
-             VALUES ($1, $2, $3, $4, 'wanted') ON CONFLICT DO NOTHING"
-        )
-        .bind(agent.0)
-        .bind(project.0)
-        .bind(owner.0)
-        .bind(name)
-        .execute(c)
-        .await
-        .map(|done| done.rows_affected()))?;
+        let made =
+            sql("INSERT INTO memory_collections (agent_id, project_id, user_id, name, state)
+             VALUES ($1, $2, $3, $4, 'wanted') ON CONFLICT DO NOTHING")
+            .bind(agent.0)
+            .bind(project.0)
+            .bind(owner.0)
+            .bind(name)
+            .execute(conn)
+            .await?;
         if made > 0 {
             break;
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    db::{Conn, on},
+    db::{Conn, SqlBuilder},
     rows::{
         collections::{collection_states, ensure_collection},
         json, new_id, now, rows_at_once,
@@ -109,16 +109,14 @@ pub(crate) async fn insert_interactions(
     added.ids.extend(interactions.iter().map(|(_, one)| one.id));
     let new: Vec<(Uuid, i64)> = new.into_iter().collect();
     for new in new.chunks(64) {
-        on!(&mut *conn, |c| {
-            let mut update = sqlx::QueryBuilder::new(
-                "UPDATE memory_collections SET total = total + v.column2, restless = TRUE FROM (",
-            );
-            update.push_values(new, |mut row, (agent, count)| {
-                row.push_bind(*agent).push_bind(*count);
-            });
-            update.push(") AS v WHERE agent_id = v.column1");
-            update.build().execute(c).await.map(drop)
-        })?;
+        let mut update = SqlBuilder::new(
+            "UPDATE memory_collections SET total = total + v.column2, restless = TRUE FROM (",
+        );
+        update.push_values(new, |mut row, (agent, count)| {
+            row.push_bind(*agent).push_bind(*count);
+        });
+        update.push(") AS v WHERE agent_id = v.column1");
+        update.execute(conn).await?;
     }
     Ok(added)
 }
@@ -129,28 +127,26 @@ async fn insert_batch(
     batch: &[(AgentId, PreparedInteraction)],
 ) -> Result<Vec<Uuid>> {
     let time = now();
-    let inserted: Vec<(i64, Uuid, Uuid)> = on!(&mut *conn, |c| {
-        let mut insert = sqlx::QueryBuilder::new(
-            "INSERT INTO interactions
+    let mut insert = SqlBuilder::new(
+        "INSERT INTO interactions
              (agent_id, id, type, text, success, error_details, at, task_id, session_id, \
              metadata, pinned) ",
-        );
-        insert.push_values(batch, |mut row, (agent, PreparedInteraction { id, new, .. })| {
-            row.push_bind(agent.0)
-                .push_bind(id.0)
-                .push_bind(new.interaction_type.as_str())
-                .push_bind(new.text.as_str())
-                .push_bind(new.success)
-                .push_bind(new.error_details.as_deref())
-                .push_bind(new.timestamp.unwrap_or(time).timestamp_micros())
-                .push_bind(new.task_id.as_deref())
-                .push_bind(new.session_id.as_deref())
-                .push_bind(json(&new.metadata))
-                .push_bind(new.pinned);
-        });
-        insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, agent_id, id");
-        insert.build_query_as().fetch_all(c).await
-    })?;
+    );
+    insert.push_values(batch, |mut row, (agent, PreparedInteraction { id, new, .. })| {
+        row.push_bind(agent.0)
+            .push_bind(id.0)
+            .push_bind(new.interaction_type.as_str())
+            .push_bind(new.text.as_str())
+            .push_bind(new.success)
+            .push_bind(new.error_details.as_deref())
+            .push_bind(new.timestamp.unwrap_or(time).timestamp_micros())
+            .push_bind(new.task_id.as_deref())
+            .push_bind(new.session_id.as_deref())
+            .push_bind(json(&new.metadata))
+            .push_bind(new.pinned);
+    });
+    insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, agent_id, id");
+    let inserted: Vec<(i64, Uuid, Uuid)> = insert.fetch_all(conn).await?;
     let mut numbers: BTreeMap<(Uuid, Uuid), i64> =
         inserted.into_iter().map(|(seq, agent, id)| ((agent, id), seq)).collect();
     // An interaction that is twice in the batch is new once.
@@ -184,28 +180,29 @@ pub(crate) async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Resu
     if rows.is_empty() {
         return Ok(());
     }
-    match conn {
-        Conn::Lite(conn) => {
+    let mut insert = match conn {
+        Conn::Lite(_) => {
             let mut insert =
-                sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
+                SqlBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
             insert.push_values(rows, |mut row, (seq, agent, terms)| {
                 row.push_bind(*seq)
                     .push_bind(agent.0.simple().to_string())
                     .push_bind(terms.join(" "));
             });
-            insert.build().execute(&mut **conn).await?;
+            insert
         }
-        Conn::Pg(conn) => {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
+        Conn::Pg(_) => {
+            let mut insert = SqlBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
             insert.push_values(rows, |mut row, (seq, _, terms)| {
                 row.push_bind(*seq)
                     .push("array_to_tsvector(")
                     .push_bind_unseparated(terms.to_vec())
                     .push_unseparated(")");
             });
-            insert.build().execute(&mut *conn).await?;
+            insert
         }
-    }
+    };
+    insert.execute(conn).await?;
     Ok(())
 }
 
@@ -215,18 +212,16 @@ pub(crate) async fn write_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32]
         let bytes = |vector: &[f32]| {
             vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
         };
-        on!(&mut *conn, |c| {
-            let mut insert =
-                sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
-            insert.push_values(vectors, |mut row, (seq, embedder, vector)| {
-                row.push_bind(*seq).push_bind((*embedder).to_owned()).push_bind(bytes(vector));
-            });
-            insert.push(
-                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = \
+        let mut insert =
+            SqlBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
+        insert.push_values(vectors, |mut row, (seq, embedder, vector)| {
+            row.push_bind(*seq).push_bind((*embedder).to_owned()).push_bind(bytes(vector));
+        });
+        insert.push(
+            " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = \
                  excluded.vector",
-            );
-            insert.build().execute(c).await.map(drop)
-        })?;
+        );
+        insert.execute(conn).await?;
     }
     Ok(())
 }
@@ -234,13 +229,11 @@ pub(crate) async fn write_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32]
 /// Adds lines to the outbox: these interactions were added or removed.
 pub(crate) async fn insert_outbox(conn: &mut Conn, lines: &[(AgentId, Uuid)]) -> Result<()> {
     for lines in lines.chunks(500) {
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO memory_outbox (agent_id, id) ");
-            insert.push_values(lines, |mut row, (agent, id)| {
-                row.push_bind(agent.0).push_bind(*id);
-            });
-            insert.build().execute(c).await.map(drop)
-        })?;
+        let mut insert = SqlBuilder::new("INSERT INTO memory_outbox (agent_id, id) ");
+        insert.push_values(lines, |mut row, (agent, id)| {
+            row.push_bind(agent.0).push_bind(*id);
+        });
+        insert.execute(conn).await?;
     }
     Ok(())
 }
@@ -265,16 +258,14 @@ async fn delete_from(
 ) -> Result<()> {
     for seqs in seqs.chunks(500) {
         for (table, key) in tables {
-            on!(&mut *conn, |c| {
-                let mut delete = sqlx::QueryBuilder::new("DELETE FROM ");
-                delete.push(*table).push(" WHERE ").push(*key).push(" IN (");
-                let mut list = delete.separated(", ");
-                for seq in seqs {
-                    list.push_bind(*seq);
-                }
-                delete.push(")");
-                delete.build().execute(c).await.map(drop)
-            })?;
+            let mut delete = SqlBuilder::new("DELETE FROM ");
+            delete.push(*table).push(" WHERE ").push(*key).push(" IN (");
+            let mut list = delete.separated(", ");
+            for seq in seqs {
+                list.push_bind(*seq);
+            }
+            delete.push(")");
+            delete.execute(conn).await?;
         }
     }
     Ok(())

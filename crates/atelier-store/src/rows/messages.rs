@@ -1,17 +1,14 @@
 //! Rows of messages, and the time of a conversation's last change.
 
 use crate::{
-    db::Conn,
+    db::{Conn, DbError},
     rows::{json, write_rows},
 };
 use atelier_core::{ConversationId, Message, MessageRole};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 
-pub(crate) async fn write_messages(
-    conn: &mut Conn,
-    messages: Vec<Message>,
-) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_messages(conn: &mut Conn, messages: Vec<Message>) -> Result<(), DbError> {
     let answers = |message: &Message| match message.role {
         MessageRole::User => None,
         MessageRole::Assistant => {
@@ -37,7 +34,7 @@ pub(crate) async fn write_messages(
 pub(crate) async fn touch_conversations(
     conn: &mut Conn,
     touched: BTreeMap<ConversationId, DateTime<Utc>>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         touched,

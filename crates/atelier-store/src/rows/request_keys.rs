@@ -1,6 +1,9 @@
 //! Rows of requests that may be sent again.
 
-use crate::{db::Conn, rows::write_rows};
+use crate::{
+    db::{Conn, DbError},
+    rows::write_rows,
+};
 use atelier_core::ProjectId;
 use chrono::{DateTime, Utc};
 
@@ -26,7 +29,7 @@ pub(crate) struct RequestKeyRow {
 pub(crate) async fn write_request_keys(
     conn: &mut Conn,
     rows: Vec<RequestKeyRow>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         rows,

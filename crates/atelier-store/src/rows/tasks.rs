@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    db::{Conn, on},
+    db::{Conn, DbError, sql},
     rows::{from_json, from_name, json, now, write_rows},
 };
 use atelier_core::{NodeId, Plan, Task, TaskId, TaskStatus, UserId, task::Step};
@@ -54,7 +54,7 @@ impl TaskChange {
     }
 }
 
-pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<TaskWrite>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<TaskWrite>) -> Result<(), DbError> {
     write_rows!(
         conn,
         tasks,
@@ -83,7 +83,7 @@ pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<TaskWrite>) -> Resul
     )
 }
 
-pub(crate) async fn write_plans(conn: &mut Conn, plans: Vec<Plan>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_plans(conn: &mut Conn, plans: Vec<Plan>) -> Result<(), DbError> {
     write_rows!(
         conn,
         plans,
@@ -103,7 +103,7 @@ pub(crate) async fn write_plans(conn: &mut Conn, plans: Vec<Plan>) -> Result<(),
 pub(crate) async fn write_steps(
     conn: &mut Conn,
     steps: Vec<(TaskId, u32, Step)>,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), DbError> {
     write_rows!(
         conn,
         steps,
@@ -120,17 +120,15 @@ pub(crate) async fn write_steps(
 pub(crate) async fn settle_call(
     conn: &mut Conn,
     task: TaskId,
-) -> Result<Option<(UserId, Uuid)>, sqlx::Error> {
-    let row: Option<(Uuid, Uuid)> = on!(conn, |c| sqlx::query_as(
-        "UPDATE tasks SET pending_calls = pending_calls - 1,
+) -> Result<Option<(UserId, Uuid)>, DbError> {
+    let row: Option<(Uuid, Uuid)> = sql("UPDATE tasks SET pending_calls = pending_calls - 1,
                 status = CASE WHEN pending_calls = 1 THEN 'queued' ELSE status END,
                 begun = begun OR pending_calls = 1,
                 queued_at = CASE WHEN pending_calls = 1 THEN $2 ELSE queued_at END
-         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING user_id, queue"
-    )
+         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING user_id, queue")
     .bind(task.0)
     .bind(now())
-    .fetch_optional(c)
-    .await)?;
+    .fetch_optional(conn)
+    .await?;
     Ok(row.map(|(owner, queue)| (UserId(owner), queue)))
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     access::Owned,
-    db::Conn,
+    db::{Conn, DbError},
     rows::{day, now, write_rows},
 };
 use atelier_core::{Task, Tenant, Usage, UserId, task::Step};
@@ -99,7 +99,7 @@ impl UsageRows {
     }
 
     /// Adds the sums to their rows.
-    pub(crate) async fn write(self, conn: &mut Conn) -> Result<(), sqlx::Error> {
+    pub(crate) async fn write(self, conn: &mut Conn) -> Result<(), DbError> {
         if self.0.is_empty() {
             return Ok(());
         }

@@ -1,10 +1,15 @@
 //! Values of rows in the form that the embedded database stores, and their way into PostgreSQL.
 
 use super::Column;
-use crate::{Error, Result, db::PgConn, rows::corrupt};
-use chrono::{DateTime, SecondsFormat, SubsecRound, Utc};
+use crate::{
+    Error, Result,
+    db::{self, DbError, PgConn, Row, time_text},
+    rows::corrupt,
+};
+use chrono::{DateTime, SubsecRound, Utc};
+use rusqlite::types::ValueRef;
 use sha2::{Digest as _, Sha256};
-use sqlx::{AssertSqlSafe, Row, TypeInfo, ValueRef, postgres::PgRow, sqlite::SqliteRow};
+use sqlx::{AssertSqlSafe, postgres::PgRow};
 use std::fmt;
 use uuid::Uuid;
 
@@ -52,9 +57,16 @@ impl Type {
     }
 }
 
-/// The time as sqlx writes it to SQLite.
-fn time_text(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::AutoSi, false)
+impl From<Value> for db::Value {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => None::<i64>.into(),
+            Value::Int(number) => number.into(),
+            Value::Real(number) => number.into(),
+            Value::Text(text) => text.into(),
+            Value::Bytes(bytes) => bytes.into(),
+        }
+    }
 }
 
 /// Cuts times to microseconds, the precision of PostgreSQL.
@@ -68,46 +80,43 @@ pub(super) fn with_microseconds(mut row: Vec<Value>, columns: &[Column]) -> Resu
     Ok(row)
 }
 
-pub(super) fn of_sqlite(row: &SqliteRow) -> Result<Vec<Value>> {
+pub(super) fn of_sqlite(row: &rusqlite::Row<'_>) -> Result<Vec<Value>> {
     let value = |index: usize| -> Result<Value> {
-        let raw = row.try_get_raw(index)?;
-        if raw.is_null() {
-            return Ok(Value::Null);
-        }
-        Ok(match raw.type_info().name() {
-            "INTEGER" | "BOOLEAN" => Value::Int(row.try_get_unchecked(index)?),
-            "REAL" => Value::Real(row.try_get_unchecked(index)?),
-            "BLOB" => Value::Bytes(row.try_get_unchecked(index)?),
-            _ => Value::Text(row.try_get_unchecked(index)?),
+        let text = |text: &[u8]| corrupt(String::from_utf8(text.to_vec()));
+        Ok(match row.get_ref(index).map_err(DbError::from)? {
+            ValueRef::Null => Value::Null,
+            ValueRef::Integer(number) => Value::Int(number),
+            ValueRef::Real(number) => Value::Real(number),
+            ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+            ValueRef::Text(bytes) => Value::Text(text(bytes)?),
         })
     };
-    (0..row.len()).map(value).collect()
+    (0..row.as_ref().column_count()).map(value).collect()
 }
 
 pub(super) fn of_postgres(row: &PgRow, columns: &[Column]) -> Result<Vec<Value>> {
+    let row = Row::Pg(row);
     let value = |(index, column): (usize, &Column)| -> Result<Value> {
         let value = match column.r#type {
             Type::Uuid => {
-                let id: Option<Uuid> = row.try_get(index)?;
+                let id: Option<Uuid> = row.get(index)?;
                 id.map(|id| Value::Bytes(id.into_bytes().to_vec()))
             }
             Type::Time => {
-                let time: Option<DateTime<Utc>> = row.try_get(index)?;
+                let time: Option<DateTime<Utc>> = row.get(index)?;
                 time.map(|time| Value::Text(time_text(time)))
             }
             Type::Bool => {
-                let truth: Option<bool> = row.try_get(index)?;
+                let truth: Option<bool> = row.get(index)?;
                 truth.map(|truth| Value::Int(truth.into()))
             }
-            Type::Int => row.try_get::<Option<i64>, _>(index)?.map(Value::Int),
+            Type::Int => row.get::<Option<i64>>(index)?.map(Value::Int),
             Type::ShortInt => {
-                row.try_get::<Option<i32>, _>(index)?.map(|number| Value::Int(number.into()))
+                row.get::<Option<i32>>(index)?.map(|number| Value::Int(number.into()))
             }
-            Type::Real => row.try_get::<Option<f64>, _>(index)?.map(Value::Real),
-            Type::Bytes => row.try_get::<Option<Vec<u8>>, _>(index)?.map(Value::Bytes),
-            Type::Text | Type::AsStored => {
-                row.try_get::<Option<String>, _>(index)?.map(Value::Text)
-            }
+            Type::Real => row.get::<Option<f64>>(index)?.map(Value::Real),
+            Type::Bytes => row.get::<Option<Vec<u8>>>(index)?.map(Value::Bytes),
+            Type::Text | Type::AsStored => row.get::<Option<String>>(index)?.map(Value::Text),
         };
         Ok(value.unwrap_or(Value::Null))
     };
@@ -237,7 +246,7 @@ impl Rows {
                 Values::Bytes(values) => insert.bind(std::mem::take(values)),
             };
         }
-        insert.execute(conn).await?;
+        insert.execute(conn).await.map_err(DbError::from)?;
         self.len = 0;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::{AnswerOrigin, StoppedTask, lock_task, report_end, save_task};
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
+    db::{Conn, sql},
     feed::Wakeup,
     messages::check_conversation,
     plans,
@@ -117,31 +117,27 @@ async fn open_tasks(
     spare_running: bool,
 ) -> Result<Vec<TaskId>> {
     let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-    let open: Vec<(Uuid,)> = on!(conn, |c| {
-        sqlx::query_as(
-            "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
+    let open: Vec<(Uuid,)> =
+        sql("SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
          AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = \
          'running')
-         ORDER BY id",
-        )
+         ORDER BY id")
         .bind(project.0)
         .bind(any)
         .bind(session)
         .bind(spare_running)
-        .fetch_all(c)
-        .await
-    })?;
+        .fetch_all(conn)
+        .await?;
     Ok(open.into_iter().map(|(id,)| TaskId(id)).collect())
 }
 
 /// The calls of a task's last step.
 async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1"
-    )
-    .bind(task.id.0)
-    .fetch_optional(c)
-    .await)?;
+    let row: Option<(String,)> =
+        sql("SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1")
+            .bind(task.id.0)
+            .fetch_optional(&mut tx.conn)
+            .await?;
     let Some((record,)) = row else { return Ok(Vec::new()) };
     let step: Step = from_json(&record)?;
     Ok(step.calls.iter().filter_map(|call| call.tool_id).collect())
@@ -190,15 +186,13 @@ pub(crate) async fn stop_queue(
     agent: AgentId,
     why: &TaskFailure,
 ) -> Result<Vec<StoppedTask>> {
-    let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
-        sqlx::query_as(
-            "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', \
+    let rows: Vec<(Uuid,)> = sql(
+        "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', \
          'parked')",
-        )
-        .bind(agent.0)
-        .fetch_all(c)
-        .await
-    })?;
+    )
+    .bind(agent.0)
+    .fetch_all(&mut tx.conn)
+    .await?;
     let ids: Vec<TaskId> = rows.into_iter().map(|(id,)| TaskId(id)).collect();
     stop_each(tx, owned, &ids, why).await
 }
@@ -206,14 +200,11 @@ pub(crate) async fn stop_queue(
 /// Whether the last step of a task has calls that were begun and have no result: they may have had
 /// an effect. Calls at the gate are settled when their task runs.
 pub(crate) async fn has_begun_calls(tx: &mut Tx, task: &Task) -> Result<bool> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| {
-        sqlx::query_as(
-            "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1",
-        )
-        .bind(task.id.0)
-        .fetch_optional(c)
-        .await
-    })?;
+    let row: Option<(String,)> =
+        sql("SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1")
+            .bind(task.id.0)
+            .fetch_optional(&mut tx.conn)
+            .await?;
     let Some((record,)) = row else { return Ok(false) };
     let step: Step = from_json(&record)?;
     Ok(step.calls.iter().any(|call| call.tool_id.is_none() && call.result.is_none()))
@@ -221,17 +212,12 @@ pub(crate) async fn has_begun_calls(tx: &mut Tx, task: &Task) -> Result<bool> {
 
 /// Puts a task whose node is gone back into its queue. Its record and its journal stay as they are.
 pub(crate) async fn requeue_interrupted(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Result<()> {
-    on!(&mut tx.conn, |c| {
-        sqlx::query(
-            "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE,
-             interruptions = interruptions + 1 WHERE id = $2",
-        )
-        .bind(now())
-        .bind(task.id.0)
-        .execute(c)
-        .await
-        .map(drop)
-    })?;
+    sql("UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE,
+             interruptions = interruptions + 1 WHERE id = $2")
+    .bind(now())
+    .bind(task.id.0)
+    .execute(&mut tx.conn)
+    .await?;
     task.status = TaskStatus::Queued;
     tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
     tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));

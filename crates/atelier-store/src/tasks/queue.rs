@@ -4,7 +4,7 @@
 use super::{PROJECT_LIMIT, TaskLease};
 use crate::{
     Error, Owned, Result, Tx,
-    db::on,
+    db::sql,
     feed::Wakeup,
     pending::PendingRows,
     rows::{
@@ -64,16 +64,13 @@ impl QueueLoad {
 
     async fn of_queue(group: &mut GroupReader, queue: Uuid) -> Result<Self> {
         let row: LoadRow =
-            on!(&mut group.conn, |c| sqlx::query_as(concat!("SELECT ", load_columns!()))
-                .bind(queue)
-                .fetch_one(c)
-                .await)?;
+            sql(concat!("SELECT ", load_columns!())).bind(queue).fetch_one(&mut group.conn).await?;
         Self::read(group, queue, row)
     }
 
     /// The load of a leased task's queue. Fails if the lease is lost.
     pub(crate) async fn of_leased(group: &mut GroupReader, lease: &TaskLease) -> Result<Self> {
-        let row: Option<LoadRow> = on!(&mut group.conn, |c| sqlx::query_as(concat!(
+        let row: Option<LoadRow> = sql(concat!(
             "SELECT ",
             load_columns!(),
             " FROM tasks WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
@@ -82,8 +79,8 @@ impl QueueLoad {
         .bind(lease.task.id.0)
         .bind(lease.node.0)
         .bind(lease.fence)
-        .fetch_optional(c)
-        .await)?;
+        .fetch_optional(&mut group.conn)
+        .await?;
         Self::read(group, lease.queue(), row.ok_or(Error::TaskLost)?)
     }
 
@@ -156,20 +153,19 @@ pub(crate) async fn lease_or_wake(
     };
     let time = now();
     type Row = (String, i64, DateTime<Utc>, bool);
-    let rows: Vec<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tasks SET status = 'running', node = $2, fence = fence + 1, queued_at = NULL,
+    let rows: Vec<Row> =
+        sql("UPDATE tasks SET status = 'running', node = $2, fence = fence + 1, queued_at = NULL,
                           started_at = COALESCE(started_at, $3)
          WHERE id IN (
            SELECT id FROM tasks WHERE queue = $1 AND status = 'queued'
            ORDER BY begun DESC, priority DESC, id LIMIT $4)
-         RETURNING record, fence, started_at, begun"
-    )
-    .bind(queue)
-    .bind(node.0)
-    .bind(time)
-    .bind(load.limit - load.running)
-    .fetch_all(c)
-    .await)?;
+         RETURNING record, fence, started_at, begun")
+        .bind(queue)
+        .bind(node.0)
+        .bind(time)
+        .bind(load.limit - load.running)
+        .fetch_all(&mut tx.conn)
+        .await?;
     let mut leases = Vec::with_capacity(rows.len());
     for (record, fence, started_at, begun) in rows {
         let task = read_task((record, TaskStatus::Running.as_str().to_owned(), Some(started_at)))?;

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Owned, Result, Store,
-    db::on,
+    db::sql,
     rows::{
         page, read_record,
         tasks::{TaskRow, read_task},
@@ -30,27 +30,25 @@ pub struct QueueState {
 impl Store {
     pub async fn task(&self, owned: &Owned, id: TaskId) -> Result<Task> {
         let mut conn = self.db.connect().await?;
-        let row: Option<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record, status, started_at FROM tasks WHERE id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<TaskRow> =
+            sql("SELECT record, status, started_at FROM tasks WHERE id = $1 AND project_id = $2")
+                .bind(id.0)
+                .bind(owned.project.0)
+                .fetch_optional(&mut conn)
+                .await?;
         read_task(row.ok_or(Error::NotFound)?)
     }
 
     /// The journal of a task, first step first.
     pub async fn steps(&self, owned: &Owned, id: TaskId) -> Result<Vec<Step>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT s.record FROM task_steps s JOIN tasks t ON t.id = s.task_id
-             WHERE s.task_id = $1 AND t.project_id = $2 ORDER BY s.step"
-        )
-        .bind(id.0)
-        .bind(owned.project.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(String,)> =
+            sql("SELECT s.record FROM task_steps s JOIN tasks t ON t.id = s.task_id
+             WHERE s.task_id = $1 AND t.project_id = $2 ORDER BY s.step")
+            .bind(id.0)
+            .bind(owned.project.0)
+            .fetch_all(&mut conn)
+            .await?;
         rows.into_iter().map(read_record).collect()
     }
 
@@ -68,20 +66,17 @@ impl Store {
     /// Whether a task or a plan has ended, and its answer.
     pub async fn work_answer(&self, owned: &Owned, work: Uuid) -> Result<(bool, Option<Message>)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT status IN ('completed', 'failed', 'cancelled'),
+        let row: Option<(bool, Option<String>)> =
+            sql("SELECT status IN ('completed', 'failed', 'cancelled'),
                     (SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY \
                     id DESC LIMIT 1)
              FROM (SELECT status FROM tasks WHERE id = $1 AND project_id = $2
                    UNION ALL
-                   SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work",
-            )
+                   SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work")
             .bind(work)
             .bind(owned.project.0)
-            .fetch_optional(c)
-            .await
-        })?;
+            .fetch_optional(&mut conn)
+            .await?;
         let (settled, answer) = row.ok_or(Error::NotFound)?;
         Ok((settled, answer.map(|record| read_record((record,))).transpose()?))
     }
@@ -113,14 +108,12 @@ impl Store {
     /// A running task of the project, if there is one.
     pub async fn running_task(&self, owned: &Owned) -> Result<Option<TaskId>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid,)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-            "SELECT id FROM tasks WHERE project_id = $1 AND status = 'running' ORDER BY id LIMIT 1"
+        let row: Option<(Uuid,)> = sql(
+            "SELECT id FROM tasks WHERE project_id = $1 AND status = 'running' ORDER BY id LIMIT 1",
         )
         .bind(owned.project.0)
-        .fetch_optional(c)
-        .await
-        })?;
+        .fetch_optional(&mut conn)
+        .await?;
         Ok(row.map(|(id,)| TaskId(id)))
     }
 
@@ -128,16 +121,12 @@ impl Store {
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<(Uuid, QueueState)>> {
         let mut conn = self.db.connect().await?;
         type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
-        let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
+        let rows: Vec<Row> = sql("SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
              WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, \
-             status",
-            )
-            .bind(owned.project.0)
-            .fetch_all(c)
-            .await
-        })?;
+             status")
+        .bind(owned.project.0)
+        .fetch_all(&mut conn)
+        .await?;
         let mut queues: std::collections::BTreeMap<Uuid, QueueState> = Default::default();
         for (queue, status, count, oldest) in rows {
             let state = queues.entry(queue).or_default();
@@ -153,67 +142,57 @@ impl Store {
     /// How many tasks wait, and how many agents are at work, in all projects of the database.
     pub async fn work_figures(&self) -> Result<(i64, i64)> {
         let mut conn = self.db.connect().await?;
-        let (queued, agents): (i64, i64) = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT COUNT(CASE WHEN status = 'queued' THEN 1 END),
+        let (queued, agents): (i64, i64) =
+            sql("SELECT COUNT(CASE WHEN status = 'queued' THEN 1 END),
                     COUNT(DISTINCT CASE WHEN status = 'running' AND queue <> project_id
                                         THEN queue END)
-             FROM tasks WHERE status IN ('queued', 'running')"
-        )
-        .fetch_one(c)
-        .await)?;
+             FROM tasks WHERE status IN ('queued', 'running')")
+            .fetch_one(&mut conn)
+            .await?;
         Ok((queued, agents))
     }
 
     /// Queues with waiting tasks, and how many wait.
     pub async fn waiting_queues(&self) -> Result<Vec<(Uuid, i64)>> {
         let mut conn = self.db.connect().await?;
-        Ok(on!(&mut conn, |c| sqlx::query_as(
-            "SELECT queue, COUNT(*) FROM tasks WHERE status = 'queued' GROUP BY queue"
-        )
-        .fetch_all(c)
-        .await)?)
+        Ok(sql("SELECT queue, COUNT(*) FROM tasks WHERE status = 'queued' GROUP BY queue")
+            .fetch_all(&mut conn)
+            .await?)
     }
 
     /// The project of a queue with waiting tasks.
     pub async fn queue_owner(&self, queue: Uuid) -> Result<Option<Owned>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-                "SELECT p.id, p.user_id, p.tenant_id FROM tasks t
+        let row: Option<(Uuid, Uuid, String)> =
+            sql("SELECT p.id, p.user_id, p.tenant_id FROM tasks t
              JOIN projects p ON p.id = t.project_id WHERE t.queue = $1 AND t.status = 'queued' \
-             LIMIT 1",
-            )
+             LIMIT 1")
             .bind(queue)
-            .fetch_optional(c)
-            .await
-        })?;
+            .fetch_optional(&mut conn)
+            .await?;
         row.map(Owned::from_row).transpose()
     }
 
     /// Whether this node still has the lease of a task.
     pub async fn runs_task(&self, id: TaskId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
-        let (held,): (bool,) = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let (held,): (bool,) = sql(
             "SELECT EXISTS (SELECT 1 FROM tasks WHERE id = $1 AND node = $2 AND status = 'running')"
         )
         .bind(id.0)
         .bind(self.node().0)
-        .fetch_one(c)
-        .await
-        })?;
+        .fetch_one(&mut conn)
+        .await?;
         Ok(held)
     }
 
     /// The tasks that this node has leased.
     pub async fn leased_tasks(&self) -> Result<Vec<TaskId>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM tasks WHERE node = $1 AND status = 'running'"
-        )
-        .bind(self.node().0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(Uuid,)> = sql("SELECT id FROM tasks WHERE node = $1 AND status = 'running'")
+            .bind(self.node().0)
+            .fetch_all(&mut conn)
+            .await?;
         Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())
     }
 }

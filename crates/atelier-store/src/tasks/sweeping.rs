@@ -1,6 +1,6 @@
 //! Removing tasks that ended long ago.
 
-use crate::{Result, Store, db::on, rows::first_id};
+use crate::{Result, Store, db::sql, rows::first_id};
 use atelier_core::UserId;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -37,18 +37,16 @@ impl Store {
     pub async fn sweep_tasks(&self, before: DateTime<Utc>) -> Result<u64> {
         let first = first_id(before);
         let mut conn = self.db.connect().await?;
-        let projects: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
-            sqlx::query_as(concat!(
-                "SELECT p.id, p.user_id FROM projects p WHERE EXISTS (
+        let projects: Vec<(Uuid, Uuid)> = sql(concat!(
+            "SELECT p.id, p.user_id FROM projects p WHERE EXISTS (
                      SELECT 1 FROM tasks t WHERE t.project_id = p.id AND ",
-                is_old!("$1", "$2"),
-                ")"
-            ))
-            .bind(first)
-            .bind(before)
-            .fetch_all(c)
-            .await
-        })?;
+            is_old!("$1", "$2"),
+            ")"
+        ))
+        .bind(first)
+        .bind(before)
+        .fetch_all(&mut conn)
+        .await?;
         drop(conn);
         let mut removed = 0;
         for (project, owner) in projects {
@@ -72,38 +70,34 @@ impl Store {
     ) -> Result<u64> {
         self.write(owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    let old: Vec<(Uuid,)> = sqlx::query_as(concat!(
-                        "SELECT t.id FROM tasks t WHERE t.project_id = $3 AND ",
-                        is_old!("$1", "$2"),
-                        " ORDER BY t.id LIMIT $4"
-                    ))
-                    .bind(first)
-                    .bind(before)
-                    .bind(project)
-                    .bind(BATCH)
-                    .fetch_all(&mut *c)
-                    .await?;
-                    for (id,) in &old {
-                        for table in [
-                            "DELETE FROM withheld_steps WHERE task_id = $1",
-                            "DELETE FROM task_steps WHERE task_id = $1",
-                            "DELETE FROM tasks WHERE id = $1",
-                        ] {
-                            sqlx::query(table).bind(id).execute(&mut *c).await?;
-                        }
+                let old: Vec<(Uuid,)> = sql(concat!(
+                    "SELECT t.id FROM tasks t WHERE t.project_id = $3 AND ",
+                    is_old!("$1", "$2"),
+                    " ORDER BY t.id LIMIT $4"
+                ))
+                .bind(first)
+                .bind(before)
+                .bind(project)
+                .bind(BATCH)
+                .fetch_all(&mut tx.conn)
+                .await?;
+                for (id,) in &old {
+                    for table in [
+                        "DELETE FROM withheld_steps WHERE task_id = $1",
+                        "DELETE FROM task_steps WHERE task_id = $1",
+                        "DELETE FROM tasks WHERE id = $1",
+                    ] {
+                        sql(table).bind(*id).execute(&mut tx.conn).await?;
                     }
-                    sqlx::query(
-                        "DELETE FROM plans WHERE project_id = $1 AND id < $2
+                }
+                sql("DELETE FROM plans WHERE project_id = $1 AND id < $2
                          AND status IN ('completed', 'failed', 'cancelled')
-                         AND NOT EXISTS (SELECT 1 FROM tasks WHERE plan_id = plans.id)",
-                    )
-                    .bind(project)
-                    .bind(first)
-                    .execute(&mut *c)
-                    .await?;
-                    Ok(old.len() as u64)
-                })
+                         AND NOT EXISTS (SELECT 1 FROM tasks WHERE plan_id = plans.id)")
+                .bind(project)
+                .bind(first)
+                .execute(&mut tx.conn)
+                .await?;
+                Ok(old.len() as u64)
             })
         })
         .await

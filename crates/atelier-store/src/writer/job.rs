@@ -1,7 +1,7 @@
 //! A submitted write: how it uses the database, whether it is begun, and who waits for it.
 
 use super::{Tx, owner_locks::OwnerLock};
-use crate::{Error, Result, pending::PendingRows, read_cache::Prefetch};
+use crate::{Error, Result, db::DbError, pending::PendingRows, read_cache::Prefetch};
 use futures::{FutureExt, future::BoxFuture};
 use std::{
     panic::AssertUnwindSafe,
@@ -50,7 +50,7 @@ pub(super) trait Job: Send {
     /// Runs the write. Returns its rows; `None` if it failed.
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, Option<PendingRows>>;
     /// Sends the answer of the write.
-    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
+    fn settle(self: Box<Self>, commit: Result<(), Arc<DbError>>);
 }
 
 pub(super) struct Write<T, F> {
@@ -107,7 +107,7 @@ where
         })
     }
 
-    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>) {
+    fn settle(self: Box<Self>, commit: Result<(), Arc<DbError>>) {
         let outcome = match (commit, self.outcome) {
             // A write that failed by itself keeps its own error, whatever became of the group.
             (_, Some(Err(error))) => Err(error),

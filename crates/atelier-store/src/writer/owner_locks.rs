@@ -8,7 +8,7 @@
 //! the owners wait whose writes it holds: writes of owners that are blocked are set aside, and the
 //! others of the same lane go on.
 
-use crate::db::PgConn;
+use crate::db::{DbError, PgConn};
 use atelier_core::UserId;
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row};
@@ -38,7 +38,7 @@ pub(super) async fn begin(
     conn: &mut PgConn,
     locks: &OwnerLocks,
     blocked: &mut OwnerLocks,
-) -> Result<DateTime<Utc>, sqlx::Error> {
+) -> Result<DateTime<Utc>, DbError> {
     let none = OwnerLocks::new();
     let (tried, awaited): (OwnerLocks, OwnerLocks) =
         locks.iter().partition(|lock| blocked.contains(lock));
@@ -67,7 +67,7 @@ async fn begin_with(
     awaited: &OwnerLocks,
     tried: &OwnerLocks,
     wait: &str,
-) -> Result<(DateTime<Utc>, OwnerLocks), sqlx::Error> {
+) -> Result<(DateTime<Utc>, OwnerLocks), DbError> {
     // All statements are sent in one round trip. The time comes last, because it may take a while
     // to get the locks.
     let mut sql = format!("BEGIN; SET LOCAL lock_timeout = '{wait}'; ");
@@ -89,7 +89,7 @@ async fn begin_with(
     for row in rows.iter().filter(|row| row.try_get("taken").unwrap_or(false)) {
         taken.insert(OwnerLock(row.try_get("tried")?));
     }
-    let time = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
+    let time = rows.last().ok_or(DbError::RowNotFound)?.try_get("time")?;
     Ok((time, taken))
 }
 
@@ -97,6 +97,6 @@ fn write_sql(sql: &mut String, statement: std::fmt::Arguments<'_>) {
     sql.write_fmt(statement).unwrap_or_else(|_| unreachable!("a string accepts all text"));
 }
 
-fn is_lock_timeout(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.code()).as_deref() == Some("55P03")
+fn is_lock_timeout(error: &DbError) -> bool {
+    matches!(error, DbError::Postgres { code, .. } if code == "55P03")
 }

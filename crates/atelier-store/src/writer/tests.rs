@@ -66,7 +66,7 @@ async fn audit_rows(group: Vec<Submitted>) -> usize {
         Settings { data: folder.path().into(), database_url: None, ..Default::default() };
     let store = Store::open(&settings).await.unwrap();
     let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-    let mut tx = Tx::new(store.db.connect().await.unwrap());
+    let mut tx = Tx::new(store.db.connect_writer().await.unwrap());
     begin(&mut tx, &OwnerLocks::new(), &mut OwnerLocks::new()).await.unwrap();
     run_group(&mut tx, &mut group, &store.feeds).await.unwrap();
     let owned = Owned::from_row((PROJECT.0, Uuid::nil(), "acme".into())).unwrap();

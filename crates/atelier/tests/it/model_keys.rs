@@ -3,7 +3,7 @@
 use crate::{build, start};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    Reply, ScriptedModel, Server, Sql, User,
+    Reply, ScriptedModel, Server, User,
 };
 use reqwest::Method;
 use rstest::rstest;
@@ -90,12 +90,7 @@ async fn invalid_key_is_refused_without_repeating_it() {
 
 /// Everything that the database stores about the keys, as raw bytes.
 async fn stored(server: &Server) -> Vec<u8> {
-    const ROW: &str = "SELECT sealed FROM model_providers";
-    let (sealed,): (Vec<u8>,) = match server.sql().await {
-        Sql::Sqlite(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
-        Sql::Postgres(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
-    };
-    sealed
+    server.sql().await.bytes("SELECT sealed FROM model_providers").await
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {

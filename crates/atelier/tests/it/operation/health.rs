@@ -84,12 +84,12 @@ async fn read_only_database_is_unhealthy() {
 
 /// Overwrites the first page of a table, as a failing disk does.
 async fn damage(server: &mut Server, table: &str) {
-    let Sql::Sqlite(mut conn) = server.sql().await else { panic!("a file") };
-    let sql = format!("SELECT rootpage FROM sqlite_master WHERE name = '{table}'");
-    let page: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut conn).await.unwrap();
-    let size: i64 = sqlx::query_scalar("PRAGMA page_size").fetch_one(&mut conn).await.unwrap();
+    let Sql::Sqlite(conn) = server.sql().await else { panic!("a file") };
+    let number = |query: &str| conn.query_row(query, (), |row| row.get::<_, i64>(0)).unwrap();
+    let page = number(&format!("SELECT rootpage FROM sqlite_master WHERE name = '{table}'"));
+    let size = number("PRAGMA page_size");
     // Everything is in the database file, and not in the log.
-    sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await.unwrap();
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(conn);
     server.kill();
     let file = std::fs::File::options().write(true).open(server.data().join("atelier.db")).unwrap();
