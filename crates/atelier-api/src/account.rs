@@ -96,6 +96,17 @@ pub struct Token {
     pub expires_at: DateTime<Utc>,
 }
 
+/// The session of a browser. Its token is in a cookie, which scripts cannot read.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BrowserSession {
+    /// Send it as `Atelier-Session: …` with every request. Keep it in the storage of the page's
+    /// origin.
+    pub key: String,
+    /// When the session ends unless it is renewed.
+    pub expires_at: DateTime<Utc>,
+}
+
 /// A limit, and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

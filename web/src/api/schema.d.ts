@@ -435,23 +435,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/auth/provider": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Sign in with a code from the identity provider */
-        post: operations["account_provider_sign_in"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/auth/refresh": {
         parameters: {
             query?: never;
@@ -485,6 +468,36 @@ export interface paths {
          */
         post: operations["account_revoke"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Keep this browser signed in
+         * @description Sets the cookie again, with a later end if the session may have one: up to 30 days after the
+         *     sign-in. A session of somebody who signed in at the identity provider keeps its end.
+         */
+        put: operations["account_renew_browser"];
+        /**
+         * Sign this browser in
+         * @description The answer sets the cookie of the session and has the key that belongs to it. Only pages of this
+         *     server may ask for it. A session that the browser had before ends.
+         */
+        post: operations["account_sign_browser_in"];
+        /**
+         * Sign this browser out
+         * @description Ends the session on every node, with its event streams, and takes the cookie away.
+         */
+        delete: operations["account_sign_browser_out"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1873,6 +1886,30 @@ export interface components {
              */
             total: number;
         };
+        /** @description The session of a browser. Its token is in a cookie, which scripts cannot read. */
+        BrowserSession: {
+            /**
+             * Format: date-time
+             * @description When the session ends unless it is renewed.
+             */
+            expires_at: string;
+            /**
+             * @description Send it as `Atelier-Session: …` with every request. Keep it in the storage of the page's
+             *     origin.
+             */
+            key: string;
+        };
+        /** @description What proves who signs in: one of these. */
+        BrowserSignIn: {
+            /** @description The code in a sign-in link. */
+            code: string;
+        } | {
+            /** @description A person's token. The session belongs to the token's session, and ends with it. */
+            token: string;
+        } | {
+            /** @description What the browser came back with from the identity provider. */
+            provider: components["schemas"]["ProviderCallback"];
+        };
         BusReport: {
             queues: components["schemas"]["QueueReport"][];
         };
@@ -3170,6 +3207,14 @@ export interface components {
             description: string;
             id: string;
         };
+        ProviderCallback: {
+            /** @description The code that the provider sent. */
+            code: string;
+            /** @description The address that the provider sent the browser back to. */
+            redirect_uri: string;
+            /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
+            verifier: string;
+        };
         /** @description What to store about a provider. It has no `Debug`, which would show the key. */
         ProviderChange: {
             /** @description The address of the API, at the level `server`. */
@@ -3183,15 +3228,6 @@ export interface components {
             models?: {
                 [key: string]: components["schemas"]["ModelFigures"];
             } | null;
-        };
-        /** @description What a browser came back with from the identity provider. */
-        ProviderSignInRequest: {
-            /** @description The code that the provider sent. */
-            code: string;
-            /** @description The address that the provider sent the browser back to. */
-            redirect_uri: string;
-            /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
-            verifier: string;
         };
         /**
          * @description What to try a provider with. Absent fields are as stored. It has no `Debug`, which would show
@@ -7774,111 +7810,6 @@ export interface operations {
             };
         };
     };
-    account_provider_sign_in: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ProviderSignInRequest"];
-            };
-        };
-        responses: {
-            /** @description The provider's token */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Token"];
-                };
-            };
-            /** @description The body is not well-formed JSON */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The provider did not confirm the sign-in */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description This server has no identity provider */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The request arrived too slowly */
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The body is too large */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The body is not application/json */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description A value is missing, unknown or out of range; `detail` names it */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The server failed; its log says why */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description A backing service does not answer; try again */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     account_refresh: {
         parameters: {
             query?: never;
@@ -8038,6 +7969,266 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_renew_browser: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The session */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSession"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_sign_browser_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BrowserSignIn"];
+            };
+        };
+        responses: {
+            /** @description The browser is signed in */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSession"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The code or token is not accepted, or the provider did not confirm the sign-in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A page of another origin has asked for it */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This server has no identity provider */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_sign_browser_out: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is signed out */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -100,7 +100,7 @@ export const en = {
   "sessions.text":
     "What is signed in as you. End what you do not recognise: its tokens stop working at once.",
   "sessions.list": "Signed in",
-  "sessions.current": "This tab",
+  "sessions.current": "This browser",
   "sessions.kind.browser": "Browser",
   "sessions.kind.cli": "Command line",
   "sessions.kind.client": "Machine",
@@ -132,7 +132,14 @@ export const en = {
     "On its first start, the server prints a one-time link. On every start, it prints a command that creates a token, for example:",
   "sign_in.signed_out": "You are signed out.",
   "sign_in.refused": "Please sign in again. The server reported: {detail}",
-  "sign_in.storage": "The token is kept only in this tab and is deleted when you close the tab.",
+  "sign_in.storage":
+    "This browser stays signed in until you sign out or have not used it for a while.",
+  "sign_in.link.title": "Sign in with this link?",
+  "sign_in.link.text":
+    "Go on only if you asked for this link yourself. With somebody else’s link, what you do here would go to their account.",
+  "sign_in.link.kept":
+    "This browser is signed in already, and the link would replace that. Go on only if you asked for this link yourself. With somebody else’s link, what you do here would go to their account.",
+  "sign_in.link.leave": "Do not use the link",
 
   "projects.title": "Projects",
   "projects.count": { one: "{n} project", other: "{n} projects" },

@@ -102,7 +102,7 @@ export const ja: Messages = {
   "sessions.text":
     "あなたとしてサインインしているものの一覧です。心当たりのないものは終了してください。そのトークンはすぐに無効になります。",
   "sessions.list": "サインイン中",
-  "sessions.current": "このタブ",
+  "sessions.current": "このブラウザー",
   "sessions.kind.browser": "ブラウザー",
   "sessions.kind.cli": "コマンドライン",
   "sessions.kind.client": "マシン",
@@ -134,7 +134,14 @@ export const ja: Messages = {
     "サーバーは初回起動時に 1 回だけ使えるリンクを表示し、起動するたびにトークンを作成するコマンドを表示します。例:",
   "sign_in.signed_out": "サインアウトしました。",
   "sign_in.refused": "もう一度サインインしてください。サーバーの応答: {detail}",
-  "sign_in.storage": "トークンはこのタブにだけ保存され、タブを閉じると削除されます。",
+  "sign_in.storage":
+    "サインアウトするか、しばらく使わないでいるまで、このブラウザーはサインインしたままです。",
+  "sign_in.link.title": "このリンクでサインインしますか？",
+  "sign_in.link.text":
+    "自分で求めたリンクの場合だけ続けてください。他人のリンクでは、ここでの操作がその人のアカウントのものになります。",
+  "sign_in.link.kept":
+    "このブラウザーはすでにサインインしており、リンクを使うと置き換わります。自分で求めたリンクの場合だけ続けてください。他人のリンクでは、ここでの操作がその人のアカウントのものになります。",
+  "sign_in.link.leave": "リンクを使わない",
 
   "projects.title": "プロジェクト",
   "projects.count": { other: "{n} 件のプロジェクト" },

@@ -3,6 +3,7 @@
 mod account;
 mod agents;
 mod approvals;
+mod browser;
 mod chat;
 mod clients;
 mod context;
@@ -120,7 +121,7 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in_options, account::sign_in))
-        .routes(routes!(account::provider_sign_in))
+        .routes(routes!(browser::sign_in, browser::renew, browser::sign_out))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))
         .routes(routes!(account::me))

@@ -6,6 +6,7 @@
 mod access;
 mod backup;
 mod between_nodes;
+mod browser;
 mod chat;
 mod check;
 mod connect;
