@@ -8,6 +8,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { PHONE } from "./harness/browser.ts";
 import { Server } from "./harness/server.ts";
 import { browser, server } from "./harness/fixtures.ts";
 
@@ -106,6 +107,33 @@ test("a browser that is used renews its session", async (t) => {
   assert.ok(before && after && after.expires > before.expires && after.value !== before.value);
   await page.reload();
   await page.getByRole("heading", { name: "Home", exact: true }).waitFor();
+  await tab.close();
+});
+
+/// SI-03
+test("a link from the account page signs a phone in once", async () => {
+  const user = server.user("tom");
+  const tab = await browser.open(user, "#/account");
+  const { page } = tab;
+  await page.getByRole("button", { name: "Show a link" }).click();
+  await page.getByRole("img", { name: "QR code of the link" }).waitFor();
+  await page.getByText("This server can be reached from this computer only.").waitFor();
+  await tab.assertAccessible("a link for another device");
+  const link = await page.locator("code", { hasText: "#sign-in=" }).innerText();
+  assert.ok(link.startsWith(`${server.url}/#sign-in=`), link);
+
+  const phone = await browser.open(user, new URL(link).hash, { signedIn: false, size: PHONE });
+  await phone.page.getByRole("button", { name: "Sign in" }).click();
+  await phone.page.getByRole("heading", { name: "Home", exact: true }).waitFor();
+  // Going back does not find the code, and the code is used up.
+  await phone.page.goBack();
+  assert.ok(!phone.page.url().includes("sign-in"));
+  const again = await browser.open(user, new URL(link).hash, { signedIn: false, size: PHONE });
+  again.allowed.push(/401/);
+  await again.page.getByRole("button", { name: "Sign in" }).click();
+  await again.page.getByText("The server reported").waitFor();
+  await again.close();
+  await phone.close();
   await tab.close();
 });
 

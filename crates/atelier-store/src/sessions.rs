@@ -114,7 +114,7 @@ impl Store {
         rows.into_iter().map(read_session).collect()
     }
 
-    /// Ends a session: none of its tokens is accepted any more. This is stored at least until
+    /// Ends a session: none of its tokens is accepted any more, nor a code that it has made. This is stored at least until
     /// `expires_at`, and until every token of the session that was ever used has expired.
     pub async fn end_session(
         &self,
@@ -127,6 +127,10 @@ impl Store {
                 on!(&mut tx.conn, |c| {
                     sqlx::query("DELETE FROM revoked_tokens WHERE expires_at < $1")
                         .bind(now())
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query("DELETE FROM sign_in_codes WHERE session_id = $1")
+                        .bind(session.0)
                         .execute(&mut *c)
                         .await?;
                     let known: Option<(DateTime<Utc>,)> = sqlx::query_as(
@@ -176,6 +180,10 @@ impl Store {
                     .bind(user.0)
                     .execute(&mut *c)
                     .await?;
+                    sqlx::query("DELETE FROM sign_in_codes WHERE user_id = $1")
+                        .bind(user.0)
+                        .execute(&mut *c)
+                        .await?;
                     sqlx::query("DELETE FROM sessions WHERE user_id = $1")
                         .bind(user.0)
                         .execute(&mut *c)

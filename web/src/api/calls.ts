@@ -50,6 +50,9 @@ export const waysIn = () => request("GET", "/auth/sign-in", {}, null);
 export const me = () => request("GET", "/auth/me");
 export const renew = () => request("PUT", "/auth/session");
 export const signOut = (key: string) => request("DELETE", "/auth/session", {}, key);
+export const signInLink = () => request("POST", "/auth/links");
+export const machineCode = (project: string) =>
+  request("POST", "/my/projects/{project}/machine-codes", { path: { project } });
 export const signInSessions = () => request("GET", "/auth/sessions");
 export const endSignInSession = (sign_in: string) =>
   request("DELETE", "/auth/sessions/{sign_in}", { path: { sign_in } });

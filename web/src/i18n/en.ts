@@ -134,6 +134,15 @@ export const en = {
   "sign_in.refused": "Please sign in again. The server reported: {detail}",
   "sign_in.storage":
     "This browser stays signed in until you sign out or have not used it for a while.",
+  "link.title": "Sign in on another device",
+  "link.text":
+    "Scan the code with your phone, or open the link on another computer. It works once and signs in as you, so show it to nobody.",
+  "link.make": "Show a link",
+  "link.copy": "Copy the link",
+  "link.qr": "QR code of the link",
+  "link.until": "It works until {when}. A new link replaces it.",
+  "link.local":
+    "This server can be reached from this computer only. Start it with --listen 0.0.0.0:7420 and TLS, or set server.public_url, so that other devices can open the link.",
   "sign_in.link.title": "Sign in with this link?",
   "sign_in.link.text":
     "Go on only if you asked for this link yourself. With somebody else’s link, what you do here would go to their account.",
@@ -491,8 +500,10 @@ export const en = {
   "clients.none": "No machine connected",
   "clients.how": "Give agents access to a folder: open a terminal in that folder and run",
   "clients.how.commands": "Commands that connect a folder",
-  "clients.how.token":
-    "The first command is needed once per machine. It asks for a token. When the server started, it printed a command that creates one, for example:",
+  "clients.how.make": "Show the command",
+  "clients.how.copy": "Copy the command",
+  "clients.how.once":
+    "The command works once, until {when}. Later, use --project with the name of the project instead of --code.",
   "clients.since": "Connected {when}",
   "clients.active": "Active",
   "clients.standby": "Standby",

@@ -9,10 +9,10 @@
 use super::{
     caller::Caller,
     local::{NewToken, random_text},
-    verify::{Auth, AuthError, MAX_TOKEN, caller, decode, left_of_session},
+    verify::{Auth, AuthError, MAX_TOKEN, caller, decode, left_of_session, token_for_code},
 };
 use crate::{Settings, error::Error};
-use atelier_core::{Role, Tenant, UserId};
+use atelier_store::SignIn;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri,
     header::{COOKIE, HOST, ORIGIN},
@@ -51,6 +51,11 @@ impl BrowserClaims {
             return None;
         };
         Some(Self { page, provider })
+    }
+
+    /// Whether the user signed in at the identity provider.
+    pub(super) fn is_providers(&self) -> bool {
+        self.provider
     }
 }
 
@@ -143,16 +148,10 @@ impl Auth {
     }
 
     /// A session for a browser whose user had a one-time code.
-    pub(crate) fn browser_session(
-        &self,
-        user: UserId,
-        tenant: Tenant,
-        role: Role,
-    ) -> Result<BrowserToken, AuthError> {
-        let lifetime = self.settings.browser_ttl;
-        let new =
-            NewToken { user, tenant, role, place: None, lifetime, renews: None, browser: None };
-        self.issue_to_browser(new, random_text(), false)
+    pub(crate) fn browser_session(&self, code: SignIn) -> Result<BrowserToken, AuthError> {
+        let provider = code.made_in.is_some_and(|origin| origin.ends_at.is_some());
+        let new = token_for_code(code, self.settings.browser_ttl)?;
+        self.issue_to_browser(new, random_text(), provider)
     }
 
     /// A session for a browser whose user has proven who they are by a token: it belongs to the
@@ -244,6 +243,6 @@ pub(crate) fn reached_by_tls(headers: &HeaderMap, settings: &Settings) -> bool {
 }
 
 /// The origin of the page that sent a request.
-fn origin(headers: &HeaderMap) -> Option<Url> {
+pub(crate) fn origin(headers: &HeaderMap) -> Option<Url> {
     Url::parse(text(headers, ORIGIN)?).ok()
 }

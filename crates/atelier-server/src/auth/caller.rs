@@ -6,6 +6,7 @@ use atelier_core::{
     ClientId, ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId,
 };
 use atelier_runtime::Machine;
+use atelier_store::CodeOrigin;
 use axum::{
     extract::FromRequestParts,
     http::{
@@ -49,6 +50,16 @@ impl Caller {
         match self.place.is_none_or(|place| place.contains(project, conversation)) {
             true => Ok(()),
             false => Err(Error::NotFound),
+        }
+    }
+
+    /// The session of the caller, as the origin of a one-time code.
+    pub(crate) fn origin(&self) -> CodeOrigin {
+        let is_providers = self.browser.as_ref().map_or(!self.local, BrowserClaims::is_providers);
+        CodeOrigin {
+            session: self.family,
+            began_at: self.since,
+            ends_at: is_providers.then_some(self.expires_at),
         }
     }
 

@@ -3,12 +3,13 @@
 use super::{
     caller::Caller,
     exchange::{ProviderCode, ProviderSignIn},
+    guesses::Guesses,
     keys::{AuthSettings, ProviderKeys},
     local::{LocalKey, NewToken},
     recent::RecentSessions,
 };
 use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
-use atelier_store::{Revocations, Session, Store, Wakeup};
+use atelier_store::{Revocations, Session, SignIn, Store, Wakeup};
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
@@ -65,6 +66,7 @@ pub struct Auth {
     /// Users that are known to be in the database.
     registered: Mutex<HashSet<(UserId, Tenant)>>,
     recent: RecentSessions,
+    pub(crate) guesses: Guesses,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +112,7 @@ impl Auth {
             revocations: watch::Sender::new(()),
             registered: Mutex::default(),
             recent: RecentSessions::default(),
+            guesses: Guesses::default(),
         })
     }
 
@@ -216,16 +219,9 @@ impl Auth {
         Ok(())
     }
 
-    /// A new token of this server.
-    pub(crate) fn issue(
-        &self,
-        user: UserId,
-        tenant: Tenant,
-        role: Role,
-    ) -> Result<(String, DateTime<Utc>), AuthError> {
-        let lifetime = self.settings.token_ttl;
-        let new =
-            NewToken { user, tenant, role, place: None, lifetime, renews: None, browser: None };
+    /// A new token of this server, for a one-time code.
+    pub(crate) fn issue(&self, code: SignIn) -> Result<(String, DateTime<Utc>), AuthError> {
+        let new = token_for_code(code, self.settings.token_ttl)?;
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
@@ -334,6 +330,27 @@ const MAX_SESSION: TimeDelta = TimeDelta::days(30);
 pub(super) fn left_of_session(caller: &Caller) -> Result<Duration, AuthError> {
     let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
     left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))
+}
+
+/// The first token of the session that a one-time code begins. The session of a person can be
+/// renewed no longer than the session that made the code, so that no chain of codes lasts for ever.
+pub(super) fn token_for_code(code: SignIn, lifetime: Duration) -> Result<NewToken, AuthError> {
+    let origin = code.made_in.filter(|_| code.project.is_none());
+    let left = origin.map(|origin| {
+        let end = origin.ends_at.unwrap_or(origin.began_at + MAX_SESSION);
+        (end - Utc::now()).to_std()
+    });
+    let left = left.transpose();
+    let left = left.map_err(|_| AuthError::Refused("the session that made the code has ended"))?;
+    Ok(NewToken {
+        user: code.user,
+        tenant: code.tenant,
+        role: code.role,
+        place: code.project.map(|project| TokenPlace { project, conversation: None }),
+        lifetime: left.map_or(lifetime, |left| left.min(lifetime)),
+        renews: origin.map(|origin| (TokenId(Uuid::now_v7()), origin.began_at)),
+        browser: None,
+    })
 }
 
 /// Checks the signature, issuer, audience and times of a token.

@@ -1,15 +1,18 @@
 //! Signing in, and the life of tokens.
 
-use super::DONE;
+use super::{DONE, codes::redeem};
 use crate::{
     App,
-    auth::{AuthError, Caller, sign_in_hash},
+    auth::{AuthError, Caller},
     body::Json,
     error::{Error, Result},
 };
 use atelier_api::account::{Limit, Me, SignInRequest, Token, UserLimits};
-use atelier_store::SignIn;
-use axum::{Json as Reply, extract::State, http::StatusCode};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{Extensions, StatusCode},
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,23 +26,14 @@ use utoipa::ToSchema;
 ))]
 pub(super) async fn sign_in(
     State(app): State<App>,
+    extensions: Extensions,
     Json(request): Json<SignInRequest>,
 ) -> Result<Reply<Token>> {
-    let user = redeem(&app, &request.code).await?;
-    token_reply(app.auth.issue(user.user, user.tenant, user.role))
-}
-
-/// The user whose code it is. The code is used up.
-pub(super) async fn redeem(app: &App, code: &str) -> Result<SignIn> {
-    if !app.auth.is_local() {
+    let code = redeem(&app, &extensions, &request.code).await?;
+    if code.made_in.is_some_and(|origin| origin.ends_at.is_some()) {
         return Err(Error::Forbidden("sign in with your identity provider"));
     }
-    app.store.redeem_sign_in_code(sign_in_hash(code)).await.map_err(|error| match error {
-        atelier_store::Error::NotFound => {
-            Error::Unauthorized("the code is unknown, used or expired".into())
-        }
-        other => other.into(),
-    })
+    token_reply(app.auth.issue(code))
 }
 
 /// The ways to sign in to this server.
@@ -86,7 +80,9 @@ pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Re
     token_reply(app.auth.renew(&caller))
 }
 
-fn token_reply(issued: Result<(String, DateTime<Utc>), AuthError>) -> Result<Reply<Token>> {
+pub(super) fn token_reply(
+    issued: Result<(String, DateTime<Utc>), AuthError>,
+) -> Result<Reply<Token>> {
     let (token, expires_at) = issued?;
     Ok(Reply(Token { token, expires_at }))
 }

@@ -1,6 +1,6 @@
 //! The sign-in of a browser: a session whose token is in a cookie.
 
-use super::{DONE, account::redeem};
+use super::{DONE, codes::redeem};
 use crate::{
     App,
     auth::{
@@ -68,8 +68,8 @@ pub(super) async fn sign_in(
     check_same_origin(&parts.headers, &parts.uri, &app.settings)?;
     let proven = match request {
         BrowserSignIn::Code(code) => {
-            let user = redeem(&app, &code).await?;
-            let session = app.auth.browser_session(user.user, user.tenant, user.role);
+            let code = redeem(&app, &parts.extensions, &code).await?;
+            let session = app.auth.browser_session(code);
             end_earlier(&app, &parts, None).await?;
             return reply(&app, &parts.headers, session);
         }

@@ -40,7 +40,7 @@ impl Browser {
         Self { url: server.url.clone(), cookie, key }
     }
 
-    async fn of(server: &Server, user: &User) -> Self {
+    pub(crate) async fn of(server: &Server, user: &User) -> Self {
         Self::from(server, sign_in(server, json!({"token": user.token})).await)
     }
 
@@ -60,7 +60,12 @@ impl Browser {
         answer(self.request(Method::GET, path)).await
     }
 
-    async fn is_signed_in(&self) -> bool {
+    /// The claims of the token in the cookie.
+    pub(crate) fn claims(&self, server: &Server) -> Value {
+        server.bearer(self.cookie.split_once('=').unwrap().1).claims()
+    }
+
+    pub(crate) async fn is_signed_in(&self) -> bool {
         let answer = self.get("/auth/me").await;
         if answer.status != 200 {
             assert_eq!(answer.problem(), (401, "unauthorized"));

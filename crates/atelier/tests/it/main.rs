@@ -9,6 +9,7 @@ mod between_nodes;
 mod browser;
 mod chat;
 mod check;
+mod codes;
 mod connect;
 mod context;
 mod embeddings;

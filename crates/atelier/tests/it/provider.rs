@@ -2,7 +2,9 @@
 
 use crate::{
     browser::{Browser, sign_in},
-    build, start,
+    build,
+    codes::code_of,
+    start,
 };
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -224,6 +226,17 @@ async fn provider_code_signs_a_browser_in() {
     // A renewal does not put the end off: the provider is asked again.
     let renewed = answer(browser.request(Method::PUT, "/auth/session")).await.expect(200);
     assert!((ends(&renewed) - ends(&me)).num_seconds() <= 1);
+    // Nor does a link to another browser, and no program gets a token for it.
+    let link = async || {
+        let made = answer(browser.request(Method::POST, "/auth/links").json(&json!({}))).await;
+        code_of(&made.expect(200))
+    };
+    let bearer = nobody.post("/auth/sign-in", json!({"code": link().await})).await;
+    assert_eq!(bearer.problem(), (403, "forbidden"));
+    let phone = sign_in(&server, json!({"code": link().await})).await;
+    let phone = Browser::from(&server, phone).get("/auth/me").await.expect(200);
+    assert_eq!(phone["user_id"], me["user_id"]);
+    assert!((ends(&phone) - ends(&me)).num_seconds() <= 1);
     let asked = provider.await.unwrap();
     assert!(asked[1].starts_with("POST /token "), "{}", asked[1]);
     assert!(asked[1].contains("redirect_uri=http%3A%2F%2F127.0.0.1%2F"), "{}", asked[1]);
