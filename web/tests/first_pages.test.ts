@@ -20,14 +20,15 @@ test("a newcomer is led from nothing to the first answer", async (t) => {
 
   await page.getByRole("link", { name: "Atelier: Home" }).click();
   await current.getByText("Connect a folder").waitFor();
-  const commands = await page.getByLabel("Commands that connect a folder").innerText();
+  await page.getByRole("button", { name: "Show the command" }).click();
+  const command = await page.getByLabel("Commands that connect a folder").innerText();
   await current.getByText("Or run “atelier” alone in that folder").waitFor();
   // Whoever wants to can begin before a machine is connected.
   await page.getByRole("link", { name: "Write to the agents" }).click();
   await page.getByText("What should the agents do?").waitFor();
   await page.goBack();
   await tab.assertAccessible("the second step of a newcomer");
-  const folder = await ConnectedFolder.connectByCommands(ann, commands, { "a.txt": "apples\n" });
+  const folder = await ConnectedFolder.connectByCommand(command, { "a.txt": "apples\n" });
   t.after(() => folder.disconnect());
   await current.getByText("Write to the agents").waitFor();
   await current.getByRole("link", { name: "New conversation" }).click();

@@ -105,9 +105,8 @@ for (const [locale, width] of [
 }
 
 test("the first load is small, fast and contacts no other host", async () => {
-  const tab = await browser.open(ann, "", { signedIn: false });
+  const tab = await browser.open(ann);
   const { page } = tab;
-  await page.evaluate((token) => sessionStorage.setItem("atelier.token", token), ann.token);
   const load = async () => {
     await page.goto("about:blank");
     await page.goto(server.url);

@@ -1,6 +1,6 @@
 //! Signing in, and who a token speaks for.
 
-use atelier_core::{ConversationId, ProjectId, Role, TokenId, UserId};
+use atelier_core::{ConversationId, ProjectId, ProjectName, Role, TokenId, UserId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub struct SignInSessions {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignInRequest {
-    /// The code in the one-time link that the first start of the server prints.
+    /// The code of a one-time link, or of a command that connects a machine.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 100))]
     pub code: String,
 }
@@ -93,6 +93,51 @@ pub struct SignInRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Token {
     pub token: String,
+    pub expires_at: DateTime<Utc>,
+}
+
+/// A link that signs another browser in once.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SignInLink {
+    pub expires_at: DateTime<Utc>,
+    /// The link under each address of the server, the best one first.
+    pub links: Vec<LinkAddress>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LinkAddress {
+    pub url: String,
+    /// The link as a QR code: a text for each row, with `1` for dark and `0` for light.
+    pub qr: Vec<String>,
+}
+
+/// A code that connects a machine once.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MachineCode {
+    pub code: String,
+    pub expires_at: DateTime<Utc>,
+}
+
+/// What a machine gets for its code.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MachineToken {
+    pub token: Token,
+    pub project_id: ProjectId,
+    pub project_name: ProjectName,
+}
+
+/// The session of a browser. Its token is in a cookie, which scripts cannot read.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BrowserSession {
+    /// Send it as `Atelier-Session: …` with every request. Keep it in the storage of the page's
+    /// origin.
+    pub key: String,
+    /// When the session ends unless it is renewed.
     pub expires_at: DateTime<Utc>,
 }
 

@@ -6,11 +6,11 @@ use crate::{
 };
 use atelier_api::{
     Me, Problem,
-    account::{SignInRequest, SignInSession, SignInSessions, Token},
+    account::{MachineToken, SignInLink, SignInRequest, SignInSession, SignInSessions, Token},
     projects::ProjectList,
     tools::ServerPolicy,
 };
-use atelier_core::{Project, TokenId, nearest::suggestion};
+use atelier_core::{Project, ProjectId, TokenId, nearest::suggestion};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -34,8 +34,16 @@ pub struct ApiClient {
     /// The position of the address in use. Changing it ends the requests that wait for an answer.
     current: watch::Sender<usize>,
     token: RwLock<Option<String>>,
-    /// Whether `atelier login` has stored the token. A renewed token is then stored as well.
-    token_is_stored: bool,
+    stored: StoredToken,
+}
+
+/// What has stored the token. A renewed token is then stored as well.
+#[derive(Debug, Clone, Copy)]
+enum StoredToken {
+    No,
+    ByLogin,
+    /// `atelier connect --code`, for this project.
+    ByCode(ProjectId),
 }
 
 #[derive(Deserialize)]
@@ -49,15 +57,17 @@ impl ApiClient {
     /// The audit shows `command` as the program that made a decision.
     pub fn signed_in(command: &str, server: Option<&str>, token: Option<String>) -> Result<Self> {
         let server = server.map(str::to_owned);
-        Self::signed_in_to_any(command, server.as_slice(), token)
+        Self::signed_in_to_any(command, server.as_slice(), token, None)
     }
 
     /// A client of a server with several addresses. Without a token, it uses the one that `atelier
-    /// login` stored for any of them. It leaves an address that does not answer for the next one.
+    /// login` stored for any of them, or the one that `atelier connect --code` stored for the
+    /// project. It leaves an address that does not answer for the next one.
     pub(crate) fn signed_in_to_any(
         command: &str,
         servers: &[String],
         token: Option<String>,
+        project: Option<&str>,
     ) -> Result<Self> {
         let addresses = match servers {
             [] => vec![server_or_usual(None)?],
@@ -65,16 +75,36 @@ impl ApiClient {
         };
         let client = Self::anonymous(command, &addresses[0])?;
         let given = token.filter(|token| !token.is_empty());
-        let token_is_stored = given.is_none();
-        let token = match given {
-            Some(token) => token,
+        let (token, stored) = match given {
+            Some(token) => (token, StoredToken::No),
             None => {
                 let credentials = Credentials::load()?;
-                let stored = addresses.iter().find_map(|server| credentials.token(server));
-                stored.ok_or_else(|| Error::NoToken(addresses[0].clone()))?.to_owned()
+                let by_login = addresses.iter().find_map(|server| credentials.token(server));
+                let by_login = by_login.map(|token| (token.to_owned(), StoredToken::ByLogin));
+                let by_code = || {
+                    let (id, token) = credentials.machine_token(&addresses[0], project?)?;
+                    Some((token.to_owned(), StoredToken::ByCode(id)))
+                };
+                by_login.or_else(by_code).ok_or_else(|| Error::NoToken(addresses[0].clone()))?
             }
         };
-        Ok(Self { token: RwLock::new(Some(token)), token_is_stored, addresses, ..client })
+        Ok(Self { token: RwLock::new(Some(token)), stored, addresses, ..client })
+    }
+
+    /// Exchanges a one-time code for the token of this machine, and stores it. Also returns the
+    /// project that it is for.
+    pub(crate) async fn connect_by_code(
+        servers: &[String],
+        code: &str,
+    ) -> Result<(Self, MachineToken)> {
+        let first = server_or_usual(servers.first().map(String::as_str))?;
+        let body = SignInRequest { code: code.to_owned() };
+        let got: MachineToken =
+            Self::anonymous("connect", &first)?.post("/auth/machine", &body).await?;
+        let (id, token) = (got.project_id, &got.token.token);
+        Credentials::store_machine(&first, id, Some(got.project_name.as_str()), token)?;
+        let client = Self::signed_in_to_any("connect", servers, Some(token.clone()), None)?;
+        Ok((Self { stored: StoredToken::ByCode(id), ..client }, got))
     }
 
     /// A client without a token.
@@ -92,7 +122,7 @@ impl ApiClient {
             addresses: vec![server],
             current: watch::Sender::new(0),
             token: RwLock::new(None),
-            token_is_stored: false,
+            stored: StoredToken::No,
         })
     }
 
@@ -147,8 +177,15 @@ impl ApiClient {
         }
     }
 
-    pub(crate) fn token_is_stored(&self) -> bool {
-        self.token_is_stored
+    /// Stores a renewed token where the one before was stored.
+    pub(crate) fn store_renewed(&self, token: &str) -> Result<()> {
+        match self.stored {
+            StoredToken::No => Ok(()),
+            StoredToken::ByLogin => Credentials::store(self.first_address(), token).map(drop),
+            StoredToken::ByCode(id) => {
+                Credentials::store_machine(self.first_address(), id, None, token)
+            }
+        }
     }
 
     pub fn use_token(&self, token: String) {
@@ -261,6 +298,11 @@ impl ApiClient {
     /// Exchanges the code of a sign-in link for a token.
     pub async fn sign_in(&self, code: &str) -> Result<Token> {
         self.post("/auth/sign-in", &SignInRequest { code: code.to_owned() }).await
+    }
+
+    /// Makes a link that signs a browser in once.
+    pub async fn sign_in_link(&self) -> Result<SignInLink> {
+        self.post("/auth/links", &json!({})).await
     }
 
     /// Lists the sessions of the token's user.

@@ -43,10 +43,12 @@ pub struct Options {
     /// The addresses of the server; the first one that answers is used. Without any, the server of
     /// the last login is used.
     pub servers: Vec<String>,
-    /// The project, by id or name.
+    /// The project, by id or name. With a code it is not needed.
     pub project: String,
     /// The token. Without one, the token that `atelier login` stored.
     pub token: Option<String>,
+    /// A one-time code, which is exchanged for the token of this machine and names the project.
+    pub code: Option<String>,
     /// Do not ask for approvals in this terminal.
     pub no_approve: bool,
     /// Nothing above LOW runs on this machine, even if it is approved.
@@ -73,10 +75,11 @@ const REVIEW: Duration = Duration::from_secs(24 * 3600);
 
 /// Serves a folder until `stop`, or until the server refuses this machine.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
-    let api = ApiClient::signed_in_to_any("connect", &options.servers, options.token.clone())?;
     let rules = ClientRules::load()?;
-    // Report an unusable folder before asking the server for anything.
+    // Report an unusable folder before asking the server for anything, or using up a code.
     LocalWorkspace::open(&options.dir)?;
+    let screen = open_screen(options.quiet);
+    let (api, wanted) = sign_in(&options, &screen).await?;
     api.leave_if_silent(WATCH_TIMEOUT).await;
     let me = api.me().await?;
     if me.role == Role::Agent {
@@ -84,10 +87,9 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     }
     let policy = api.policy().await?;
     let local = LocalWorkspace::guarded(&options.dir, &rules, &policy.extension)?;
-    let project = api.project(&options.project).await?;
+    let project = api.project(&wanted).await?;
     let project = Arc::new(ProjectApi { api, project });
     let asks_here = asks_here(&options, me.role);
-    let screen = open_screen(options.quiet);
     let notes = banner::rule_notes(&policy, &rules, &local);
     screen.raw(&banner::banner(
         &local,
@@ -107,6 +109,26 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     }
     connection.disconnect().await;
     outcome
+}
+
+/// The client of the server, and the project to serve.
+async fn sign_in(options: &Options, screen: &Screen) -> Result<(ApiClient, String)> {
+    let Some(code) = &options.code else {
+        let (token, project) = (options.token.clone(), &options.project);
+        let api = ApiClient::signed_in_to_any(
+            "connect",
+            &options.servers,
+            token,
+            Some(project.as_str()),
+        )?;
+        return Ok((api, project.clone()));
+    };
+    let (api, got) = ApiClient::connect_by_code(&options.servers, code).await?;
+    screen.line(&format!(
+        "This machine may connect to the project {:?} from now on: use --project instead of --code.",
+        got.project_name.as_str()
+    ));
+    Ok((api, got.project_id.to_string()))
 }
 
 /// Whether approvals are asked for in this terminal.

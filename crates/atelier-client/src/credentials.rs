@@ -1,6 +1,7 @@
 //! Tokens by server, as `atelier login` stores them and the other commands read them.
 
 use crate::error::{Error, Result};
+use atelier_core::ProjectId;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -12,9 +13,20 @@ use std::{
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Credentials {
     servers: BTreeMap<String, String>,
+    /// Tokens of this machine, by server and by the id of the project.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    machines: BTreeMap<String, BTreeMap<ProjectId, MachineEntry>>,
     /// The server of the last login, which commands use unless they are told another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<String>,
+}
+
+/// What `atelier connect --code` has stored for a project.
+#[derive(Debug, Serialize, Deserialize)]
+struct MachineEntry {
+    /// The project's name at that time, so that people can name it.
+    project: String,
+    token: String,
 }
 
 /// The address of a server on this machine.
@@ -66,6 +78,29 @@ impl Credentials {
         let mut credentials = Self::load()?;
         credentials.servers.insert(server.to_owned(), token.to_owned());
         credentials.write()
+    }
+
+    /// The token of this machine for a project, given by id or name.
+    pub(crate) fn machine_token(&self, server: &str, project: &str) -> Option<(ProjectId, &str)> {
+        let mut machines = self.machines.get(server)?.iter();
+        let found =
+            machines.find(|(id, entry)| entry.project == project || id.to_string() == project);
+        found.map(|(id, entry)| (*id, entry.token.as_str()))
+    }
+
+    /// Stores the token of this machine for a project.
+    pub(crate) fn store_machine(
+        server: &str,
+        project: ProjectId,
+        name: Option<&str>,
+        token: &str,
+    ) -> Result<()> {
+        let mut credentials = Self::load()?;
+        let machines = credentials.machines.entry(server.to_owned()).or_default();
+        let known = machines.remove(&project).map(|entry| entry.project);
+        let name = name.map(str::to_owned).or(known).unwrap_or_default();
+        machines.insert(project, MachineEntry { project: name, token: token.to_owned() });
+        credentials.write().map(drop)
     }
 
     /// Uses this server from now on, unless a command is told another.

@@ -210,6 +210,7 @@ impl Session {
             servers: vec![self.project.api.server().to_owned()],
             project: project.id.to_string(),
             token: options.token.clone(),
+            code: None,
             no_approve: true,
             low_only: false,
             quiet: true,

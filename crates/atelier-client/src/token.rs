@@ -1,6 +1,6 @@
 //! Renewing the token before it expires.
 
-use crate::{api_client::ApiClient, credentials::Credentials, screen::Screen};
+use crate::{api_client::ApiClient, screen::Screen};
 use chrono::{DateTime, Utc};
 use std::{convert::Infallible, time::Duration};
 
@@ -21,9 +21,7 @@ pub(crate) async fn keep_fresh(
         match api.refresh().await {
             Ok(new) => {
                 (expires_at, has_warned) = (new.expires_at, false);
-                if api.token_is_stored()
-                    && let Err(error) = Credentials::store(api.first_address(), &new.token)
-                {
+                if let Err(error) = api.store_renewed(&new.token) {
                     screen
                         .line(&format!("cannot store the renewed token: {}", error.full_message()));
                 }

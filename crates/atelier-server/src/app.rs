@@ -33,6 +33,8 @@ pub struct Services {
     /// The agents that every new project begins with.
     pub starter_pack: Vec<NewAgent>,
     pub metrics: PrometheusHandle,
+    /// The addresses under which people reach this server, the best one first.
+    pub addresses: Vec<String>,
     /// Cancelled when the server stops. Event streams end then.
     pub stop: CancellationToken,
 }
@@ -86,7 +88,7 @@ impl App {
         }
         let (code, hash) = crate::auth::new_sign_in_code();
         let expires = chrono::Utc::now() + chrono::TimeDelta::hours(24);
-        let who = SignIn { user, tenant, role: Role::Admin };
+        let who = SignIn { user, tenant, role: Role::Admin, project: None, made_in: None };
         self.store.create_sign_in_code(hash, who, expires).await?;
         Ok(Some(code))
     }

@@ -1,5 +1,6 @@
 //! One table that turns every error into a problem (RFC 9457) with a stable code.
 
+use crate::AuthError;
 use atelier_api::{Problem, ProblemCode};
 use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
 use atelier_files::Error as FilesError;
@@ -52,6 +53,13 @@ pub(crate) enum Error {
     TookTooLong,
     #[error("the server failed; its log says why")]
     Internal,
+}
+
+impl From<AuthError> for Error {
+    fn from(error: AuthError) -> Self {
+        tracing::debug!(%error, "refused a token");
+        Error::Unauthorized(error.to_string().into())
+    }
 }
 
 impl From<StoreError> for Error {

@@ -103,7 +103,7 @@ async fn run(
 ) -> io::Result<()> {
     // Around the router, because paths must be normalized before routing.
     let service = NormalizePathLayer::trim_trailing_slash().layer(router);
-    let service = ServiceExt::<Request>::into_make_service(service);
+    let service = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(service);
     let handle = Handle::new();
     let mut server = axum_server::from_tcp(listener)?
         .handle(handle.clone())

@@ -3,7 +3,7 @@
 use crate::{
     App,
     access::{CountedSpace, caller_and_project},
-    auth::Caller,
+    auth::{Caller, has_credentials},
     error::Error,
 };
 use axum::{
@@ -39,7 +39,7 @@ pub(crate) async fn within_limits(
     request: Request,
     next: Next,
 ) -> Result<Response, Error> {
-    if !request.headers().contains_key(header::AUTHORIZATION) {
+    if !has_credentials(request.headers()) {
         return Ok(next.run(request).await);
     }
     let (mut parts, body) = request.into_parts();

@@ -5,17 +5,40 @@ use crate::{
     db::sql,
     rows::{corrupt, now},
 };
-use atelier_core::{Role, Tenant, UserId};
+use atelier_core::{ProjectId, Role, Tenant, TokenId, UserId};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// The user that a one-time code signs in.
+/// What a one-time code is exchanged for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
     pub user: UserId,
     pub tenant: Tenant,
     pub role: Role,
+    /// The project that the code connects a machine to; `None` if it signs a person in.
+    pub project: Option<ProjectId>,
+    /// The session that made the code; `None` for the code of the first start.
+    pub made_in: Option<CodeOrigin>,
 }
+
+/// The session that made a one-time code. The code ends with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeOrigin {
+    pub session: TokenId,
+    pub began_at: DateTime<Utc>,
+    /// The end of a session that only the identity provider can renew.
+    pub ends_at: Option<DateTime<Utc>>,
+}
+
+type CodeRow = (
+    Uuid,
+    String,
+    String,
+    Option<Uuid>,
+    Option<Uuid>,
+    Option<DateTime<Utc>>,
+    Option<DateTime<Utc>>,
+);
 
 impl Store {
     /// Stores a user and their tenant when the first valid token names them.
@@ -28,7 +51,7 @@ impl Store {
         if known == tenant.as_str() { Ok(()) } else { Err(Error::OtherTenant) }
     }
 
-    pub(crate) async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
+    async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = sql("SELECT tenant_id FROM users WHERE id = $1")
             .bind(user.0)
@@ -74,7 +97,8 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Stores the hash of a sign-in code, so that nobody can sign in with what is in the database.
+    /// Stores the hash of a one-time code, so that nobody can use what is in the database. It
+    /// replaces an earlier code of the user for the same purpose.
     pub async fn create_sign_in_code(
         &self,
         code_hash: Vec<u8>,
@@ -83,17 +107,25 @@ impl Store {
     ) -> Result<()> {
         self.write(who.user, move |tx| {
             Box::pin(async move {
-                sql("DELETE FROM sign_in_codes WHERE expires_at < $1 OR user_id = $2")
-                    .bind(now())
-                    .bind(who.user.0)
-                    .execute(&mut tx.conn)
-                    .await?;
-                sql("INSERT INTO sign_in_codes (code_hash, user_id, tenant_id, role, expires_at)
-                         VALUES ($1, $2, $3, $4, $5)")
+                let project = who.project.map(|project| project.0);
+                sql("DELETE FROM sign_in_codes WHERE expires_at < $1
+                         OR (user_id = $2 AND project_id IS NOT DISTINCT FROM $3)")
+                .bind(now())
+                .bind(who.user.0)
+                .bind(project)
+                .execute(&mut tx.conn)
+                .await?;
+                sql("INSERT INTO sign_in_codes (code_hash, user_id, tenant_id, role, project_id,
+                                                    session_id, began_at, ends_at, expires_at)
+                         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")
                 .bind(code_hash)
                 .bind(who.user.0)
                 .bind(who.tenant.as_str())
                 .bind(who.role.as_str())
+                .bind(project)
+                .bind(who.made_in.map(|origin| origin.session.0))
+                .bind(who.made_in.map(|origin| origin.began_at))
+                .bind(who.made_in.and_then(|origin| origin.ends_at))
                 .bind(expires_at)
                 .execute(&mut tx.conn)
                 .await?;
@@ -104,22 +136,42 @@ impl Store {
         .await
     }
 
-    /// Redeems a sign-in code. It works once.
+    /// Redeems a code that signs a person in. It works once.
     pub async fn redeem_sign_in_code(&self, code_hash: Vec<u8>) -> Result<SignIn> {
+        self.redeem(code_hash, false).await
+    }
+
+    /// Redeems a code that connects a machine. It works once.
+    pub async fn redeem_machine_code(&self, code_hash: Vec<u8>) -> Result<SignIn> {
+        self.redeem(code_hash, true).await
+    }
+
+    async fn redeem(&self, code_hash: Vec<u8>, for_machine: bool) -> Result<SignIn> {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
-                let row: Option<(Uuid, String, String)> =
-                    sql("DELETE FROM sign_in_codes WHERE code_hash = $1 AND expires_at >= $2
-                     RETURNING user_id, tenant_id, role")
-                    .bind(code_hash)
-                    .bind(now())
-                    .fetch_optional(&mut tx.conn)
-                    .await?;
-                let (user, tenant, role) = row.ok_or(Error::NotFound)?;
+                let row: Option<CodeRow> = sql(
+                    "DELETE FROM sign_in_codes
+                     WHERE code_hash = $1 AND expires_at >= $2 AND (project_id IS NOT NULL) = $3
+                     RETURNING user_id, tenant_id, role, project_id, session_id, began_at, ends_at",
+                )
+                .bind(code_hash)
+                .bind(now())
+                .bind(for_machine)
+                .fetch_optional(&mut tx.conn)
+                .await?;
+                let row = row.ok_or(Error::NotFound)?;
+                let (user, tenant, role, project, session, began_at, ends_at) = row;
+                let origin = |(session, began_at)| CodeOrigin {
+                    session: TokenId(session),
+                    began_at,
+                    ends_at,
+                };
                 Ok(SignIn {
                     user: UserId(user),
                     tenant: corrupt(tenant.parse())?,
                     role: corrupt(role.parse())?,
+                    project: project.map(ProjectId),
+                    made_in: session.zip(began_at).map(origin),
                 })
             })
         })

@@ -81,7 +81,7 @@ pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
 pub use gate::Decided;
-pub use identity::SignIn;
+pub use identity::{CodeOrigin, SignIn};
 pub use interactions::{Bucket, InteractionPage, Removal, Totals};
 pub use messages::{AcceptedMessage, MessageIds, UserMessage};
 pub use migrate::Schema;

@@ -36,6 +36,7 @@ macro_rules! migrations {
             30 "0030_collection_places",
             31 "0031_corrected_memories",
             34 "0034_neighbour_versions",
+            36 "0036_code_origins",
             37 "0037_usage",
         )
     };

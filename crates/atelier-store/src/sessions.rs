@@ -109,7 +109,7 @@ impl Store {
         rows.into_iter().map(read_session).collect()
     }
 
-    /// Ends a session: none of its tokens is accepted any more. This is stored at least until
+    /// Ends a session: none of its tokens is accepted any more, nor a code that it has made. This is stored at least until
     /// `expires_at`, and until every token of the session that was ever used has expired.
     pub async fn end_session(
         &self,
@@ -121,6 +121,10 @@ impl Store {
             Box::pin(async move {
                 sql("DELETE FROM revoked_tokens WHERE expires_at < $1")
                     .bind(now())
+                    .execute(&mut tx.conn)
+                    .await?;
+                sql("DELETE FROM sign_in_codes WHERE session_id = $1")
+                    .bind(session.0)
                     .execute(&mut tx.conn)
                     .await?;
                 let known: Option<(DateTime<Utc>,)> =
@@ -162,6 +166,10 @@ impl Store {
                 .bind(user.0)
                 .execute(&mut tx.conn)
                 .await?;
+                sql("DELETE FROM sign_in_codes WHERE user_id = $1")
+                    .bind(user.0)
+                    .execute(&mut tx.conn)
+                    .await?;
                 sql("DELETE FROM sessions WHERE user_id = $1")
                     .bind(user.0)
                     .execute(&mut tx.conn)

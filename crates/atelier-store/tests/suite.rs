@@ -273,7 +273,13 @@ async fn users_stay_in_their_tenant(#[values(Sqlite, Postgres)] backend: Backend
 #[tokio::test]
 async fn codes_and_revocations_expire(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
-    let who = SignIn { user: UserId(Uuid::now_v7()), tenant: tenant(), role: Role::User };
+    let who = SignIn {
+        user: UserId(Uuid::now_v7()),
+        tenant: tenant(),
+        role: Role::User,
+        project: None,
+        made_in: None,
+    };
     let soon = Utc::now() + TimeDelta::hours(1);
     fixture.store.create_sign_in_code(b"code".to_vec(), who.clone(), soon).await.unwrap();
     let taken = join_all(

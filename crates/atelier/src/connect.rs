@@ -21,8 +21,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     server: Vec<String>,
     /// The project, by id or name
-    #[arg(long, value_name = "ID_OR_NAME")]
-    project: String,
+    #[arg(long, value_name = "ID_OR_NAME", required_unless_present = "code")]
+    project: Option<String>,
+    /// A one-time code from the console, instead of a token and a project. The token that it is
+    /// exchanged for is stored: the next time, name the project
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["project", "token"])]
+    code: Option<String>,
     /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -44,8 +48,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         let options = Options {
             dir: args.dir,
             servers: args.server,
-            project: args.project,
+            project: args.project.unwrap_or_default(),
             token: args.token,
+            code: args.code,
             no_approve: args.no_approve,
             low_only: args.yes_low_only,
             quiet: false,

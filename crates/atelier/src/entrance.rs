@@ -30,6 +30,11 @@ impl Entrance {
         self.urls.first().map_or("", String::as_str)
     }
 
+    /// The addresses for links, the best one first.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.public.clone().map_or_else(|| self.urls.clone(), |public| vec![public])
+    }
+
     /// Whether others on the network can read what passes. Behind a proxy with TLS, people use the
     /// proxy's address.
     fn is_exposed(&self) -> bool {

@@ -9,6 +9,7 @@ mod doctor;
 mod entrance;
 mod files;
 mod layers;
+mod link;
 mod lists;
 mod login;
 mod logout;
@@ -53,6 +54,8 @@ enum Command {
     Login(login::Args),
     /// End the session of the stored token, or all your sessions
     Logout(logout::Args),
+    /// Print a one-time link that signs a browser in, as text and as a QR code
+    Link(link::Args),
     /// List what is signed in as you, and end it
     Sessions(sessions::Args),
     /// Give a project's agents access to a folder, with your approval
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
         Command::Logout(args) => logout::run(args),
+        Command::Link(args) => link::run(&args),
         Command::Sessions(args) => sessions::run(args),
         Command::Connect(args) => connect::run(args),
         Command::Chat(args) => chat::run(args),

@@ -127,7 +127,7 @@ async fn serve(config: Config, token_command: &str, new_keys: bool) -> Result<()
     let entrance = Entrance::new(&listening, config.server.public_url.as_deref())?;
     let url = entrance.url().to_owned();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let app = build_app(&config, &url, metrics, &tasks, &stop, new_keys).await?;
+    let app = build_app(&config, &entrance, metrics, &tasks, &stop, new_keys).await?;
     let sign_in = app.prepare_first_start().await?;
     let token_command = app.auth.is_local().then_some(token_command);
     print_all(&entrance.start_text(sign_in.as_deref(), token_command));
@@ -169,7 +169,7 @@ fn install_metrics() -> Result<PrometheusHandle> {
 /// Opens every service from the configuration and puts the application together.
 async fn build_app(
     config: &Config,
-    url: &str,
+    entrance: &Entrance,
     metrics: PrometheusHandle,
     tasks: &TaskTracker,
     stop: &CancellationToken,
@@ -215,7 +215,13 @@ async fn build_app(
     let spaces =
         Spaces::new(store.clone(), memory.clone(), health.clone(), runtime.worker_space.clone());
     let mounts = Mounts {
-        url: config.server.public_url.as_deref().unwrap_or(url).trim_end_matches('/').to_owned(),
+        url: config
+            .server
+            .public_url
+            .as_deref()
+            .unwrap_or(entrance.url())
+            .trim_end_matches('/')
+            .to_owned(),
         max_body: config.server.file_body_limit,
         stop: stop.clone(),
     };
@@ -251,6 +257,7 @@ async fn build_app(
         auth,
         loads: Loads::new(&config.server, open_files()),
         metrics,
+        addresses: entrance.addresses(),
         stop: stop.clone(),
     }))
 }

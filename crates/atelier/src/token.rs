@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         place: place(args, &config, user)?,
         lifetime: *args.ttl,
         renews: None,
+        browser: None,
     };
     let (token, _) = key.issue(&new, &config.auth.issuer, &config.auth.audience)?;
     writeln!(std::io::stdout(), "{token}").context("cannot print the token")?;

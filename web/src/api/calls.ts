@@ -6,7 +6,6 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
-export type Token = Schemas["Token"];
 export type SignInSession = Schemas["SignInSession"];
 export type Provider = Schemas["IdentityProvider"];
 export type Alive = Schemas["Liveness"];
@@ -45,14 +44,15 @@ export type QueueReport = Schemas["QueueReport"];
 
 export const alive = () => request("GET", "/health");
 
-export const signIn = (code: string) => request("POST", "/auth/sign-in", { body: { code } }, null);
-export const signInBack = (body: Schemas["ProviderSignInRequest"]) =>
-  request("POST", "/auth/provider", { body }, null);
+export const signIn = (body: Schemas["BrowserSignIn"], key: string | null) =>
+  request("POST", "/auth/session", { body }, key);
 export const waysIn = () => request("GET", "/auth/sign-in", {}, null);
-export const me = (token: string) => request("GET", "/auth/me", {}, token);
-export const refresh = () => request("POST", "/auth/refresh");
-export const revoke = (token: string) =>
-  request("POST", "/auth/revoke", { body: { token } }, token);
+export const me = () => request("GET", "/auth/me");
+export const renew = () => request("PUT", "/auth/session");
+export const signOut = (key: string) => request("DELETE", "/auth/session", {}, key);
+export const signInLink = () => request("POST", "/auth/links");
+export const machineCode = (project: string) =>
+  request("POST", "/my/projects/{project}/machine-codes", { path: { project } });
 export const signInSessions = () => request("GET", "/auth/sessions");
 export const endSignInSession = (sign_in: string) =>
   request("DELETE", "/auth/sessions/{sign_in}", { path: { sign_in } });

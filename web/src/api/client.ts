@@ -49,8 +49,8 @@ type Answer<O> = O extends { responses: infer R }
 /** An argument that may be left out if nothing in it is required. */
 type Arguments<O> =
   object extends Options<O>
-    ? [options?: Options<O>, token?: string | null]
-    : [options: Options<O>, token?: string | null];
+    ? [options?: Options<O>, key?: string | null]
+    : [options: Options<O>, key?: string | null];
 
 /** What the types above leave of the options at run time. */
 interface AnyOptions {
@@ -60,18 +60,19 @@ interface AnyOptions {
 }
 
 interface Authority {
-  token: string | null;
+  /** The key of this browser's session. The session's token is in a cookie, which scripts cannot read. */
+  key: string | null;
   /** Aborted when the session ends: the server would only refuse the requests that are still open. */
   until: AbortSignal;
-  /** The server refused this token. */
-  refused: (token: string, problem: Problem) => void;
+  /** The server refused this key. */
+  refused: (key: string, problem: Problem) => void;
 }
 
 /** Whose requests these are. The session sets it; nothing else does. */
-export const authority: Authority = { token: null, until: AbortSignal.abort(), refused: () => {} };
+export const authority: Authority = { key: null, until: AbortSignal.abort(), refused: () => {} };
 
-export function authorization(token: string | null): Record<string, string> {
-  return token ? { authorization: `Bearer ${token}` } : {};
+export function authorization(key: string | null): Record<string, string> {
+  return key ? { "atelier-session": key } : {};
 }
 
 /** The address of an operation, with its path and query parameters filled in. */
@@ -98,10 +99,10 @@ function fill(template: string, options: AnyOptions): string {
 export async function send(
   path: string,
   init: RequestInit = {},
-  token: string | null = authority.token,
+  key: string | null = authority.key,
 ): Promise<Response> {
-  const headers = { ...init.headers, ...authorization(token) };
-  const signal = token && token === authority.token ? authority.until : null;
+  const headers = { ...init.headers, ...authorization(key) };
+  const signal = key && key === authority.key ? authority.until : null;
   const response = await fetch(path, { cache: "no-store", signal, ...init, headers }).catch(
     (cause: unknown) => {
       throw new Unreachable(cause);
@@ -110,7 +111,7 @@ export async function send(
   heardServerTime(response.headers.get("date"));
   if (response.ok) return response;
   const problem = await Problem.from(response);
-  if (response.status === 401 && token) authority.refused(token, problem);
+  if (response.status === 401 && key) authority.refused(key, problem);
   throw problem;
 }
 
@@ -118,7 +119,7 @@ export async function send(
 export async function request<M extends Method, P extends PathOf<M>>(
   method: M,
   path: P,
-  ...[options, token]: Arguments<Operation<M, P>>
+  ...[options, key]: Arguments<Operation<M, P>>
 ): Promise<Answer<Operation<M, P>>> {
   const given: AnyOptions = options ?? {};
   const json = {
@@ -128,7 +129,7 @@ export async function request<M extends Method, P extends PathOf<M>>(
   const response = await send(
     fill(path, given),
     { method, ...(given.body === undefined ? {} : json) },
-    token,
+    key,
   );
   return (response.status === 204 ? undefined : await response.json()) as Answer<Operation<M, P>>;
 }

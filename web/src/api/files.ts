@@ -74,7 +74,7 @@ export function upload(
       "POST",
       address("POST", "/api/tenants/{tenant}/workspace/{conversation}/files", { path }),
     );
-    for (const [name, value] of Object.entries(authorization(authority.token)))
+    for (const [name, value] of Object.entries(authorization(authority.key)))
       sending.setRequestHeader(name, value);
     sending.upload.onprogress = ({ loaded, total }) => progress(total > 0 ? loaded / total : 0);
     authority.until.addEventListener("abort", () => sending.abort(), { once: true });

@@ -161,7 +161,7 @@ export const en = {
   "sessions.text":
     "What is signed in as you. End what you do not recognise: its tokens stop working at once.",
   "sessions.list": "Signed in",
-  "sessions.current": "This tab",
+  "sessions.current": "This browser",
   "sessions.kind.browser": "Browser",
   "sessions.kind.cli": "Command line",
   "sessions.kind.client": "Machine",
@@ -193,7 +193,23 @@ export const en = {
     "On its first start, the server prints a one-time link. On every start, it prints a command that creates a token, for example:",
   "sign_in.signed_out": "You are signed out.",
   "sign_in.refused": "Please sign in again. The server reported: {detail}",
-  "sign_in.storage": "The token is kept only in this tab and is deleted when you close the tab.",
+  "sign_in.storage":
+    "This browser stays signed in until you sign out or have not used it for a while.",
+  "link.title": "Sign in on another device",
+  "link.text":
+    "Scan the code with your phone, or open the link on another computer. It works once and signs in as you, so show it to nobody.",
+  "link.make": "Show a link",
+  "link.copy": "Copy the link",
+  "link.qr": "QR code of the link",
+  "link.until": "It works until {when}. A new link replaces it.",
+  "link.local":
+    "This server can be reached from this computer only. Start it with --listen 0.0.0.0:7420 and TLS, or set server.public_url, so that other devices can open the link.",
+  "sign_in.link.title": "Sign in with this link?",
+  "sign_in.link.text":
+    "Go on only if you asked for this link yourself. With somebody else’s link, what you do here would go to their account.",
+  "sign_in.link.kept":
+    "This browser is signed in already, and the link would replace that. Go on only if you asked for this link yourself. With somebody else’s link, what you do here would go to their account.",
+  "sign_in.link.leave": "Do not use the link",
 
   "projects.title": "Projects",
   "projects.count": { one: "{n} project", other: "{n} projects" },
@@ -555,8 +571,10 @@ export const en = {
   "clients.none": "No machine connected",
   "clients.how": "Give agents access to a folder: open a terminal in that folder and run",
   "clients.how.commands": "Commands that connect a folder",
-  "clients.how.token":
-    "The first command is needed once per machine. It asks for a token. When the server started, it printed a command that creates one, for example:",
+  "clients.how.make": "Show the command",
+  "clients.how.copy": "Copy the command",
+  "clients.how.once":
+    "The command works once, until {when}. Later, use --project with the name of the project instead of --code.",
   "clients.since": "Connected {when}",
   "clients.active": "Active",
   "clients.standby": "Standby",

@@ -163,7 +163,7 @@ export const ja: Messages = {
   "sessions.text":
     "あなたとしてサインインしているものの一覧です。心当たりのないものは終了してください。そのトークンはすぐに無効になります。",
   "sessions.list": "サインイン中",
-  "sessions.current": "このタブ",
+  "sessions.current": "このブラウザー",
   "sessions.kind.browser": "ブラウザー",
   "sessions.kind.cli": "コマンドライン",
   "sessions.kind.client": "マシン",
@@ -195,7 +195,23 @@ export const ja: Messages = {
     "サーバーは初回起動時に 1 回だけ使えるリンクを表示し、起動するたびにトークンを作成するコマンドを表示します。例:",
   "sign_in.signed_out": "サインアウトしました。",
   "sign_in.refused": "もう一度サインインしてください。サーバーの応答: {detail}",
-  "sign_in.storage": "トークンはこのタブにだけ保存され、タブを閉じると削除されます。",
+  "sign_in.storage":
+    "サインアウトするか、しばらく使わないでいるまで、このブラウザーはサインインしたままです。",
+  "link.title": "別の端末でサインイン",
+  "link.text":
+    "スマートフォンでコードを読み取るか、別のコンピューターでリンクを開いてください。1 回だけ使え、あなたとしてサインインするので、他人には見せないでください。",
+  "link.make": "リンクを表示",
+  "link.copy": "リンクをコピー",
+  "link.qr": "リンクの QR コード",
+  "link.until": "{when} まで有効です。新しいリンクを作ると置き換わります。",
+  "link.local":
+    "このサーバーにはこのコンピューターからしか接続できません。ほかの端末でリンクを開けるようにするには、--listen 0.0.0.0:7420 と TLS を指定して起動するか、server.public_url を設定してください。",
+  "sign_in.link.title": "このリンクでサインインしますか？",
+  "sign_in.link.text":
+    "自分で求めたリンクの場合だけ続けてください。他人のリンクでは、ここでの操作がその人のアカウントのものになります。",
+  "sign_in.link.kept":
+    "このブラウザーはすでにサインインしており、リンクを使うと置き換わります。自分で求めたリンクの場合だけ続けてください。他人のリンクでは、ここでの操作がその人のアカウントのものになります。",
+  "sign_in.link.leave": "リンクを使わない",
 
   "projects.title": "プロジェクト",
   "projects.count": { other: "{n} 件のプロジェクト" },
@@ -559,8 +575,10 @@ export const ja: Messages = {
   "clients.how":
     "エージェントにフォルダーへのアクセスを許可するには、そのフォルダーでターミナルを開き、次を実行します:",
   "clients.how.commands": "フォルダーを接続するコマンド",
-  "clients.how.token":
-    "最初のコマンドはマシンごとに 1 回だけ必要で、トークンの入力を求められます。トークンを作成するコマンドは、サーバーの起動時に表示されています。例:",
+  "clients.how.make": "コマンドを表示",
+  "clients.how.copy": "コマンドをコピー",
+  "clients.how.once":
+    "このコマンドは {when} まで、1 回だけ使えます。その後は --code の代わりに --project でプロジェクト名を指定してください。",
   "clients.since": "接続: {when}",
   "clients.active": "使用中",
   "clients.standby": "待機中",

@@ -1,6 +1,6 @@
 import type { ProviderCallback } from "./provider";
 
-export type Credential = { code: string } | { token: string } | { back: ProviderCallback };
+export type Credential = { code: string } | { token: string } | { provider: ProviderCallback };
 
 /** Recognizes a pasted sign-in link, a code or a token. */
 export function readCredential(pasted: string): Credential | null {

@@ -65,6 +65,7 @@ export class Browser {
       permissions = ["notifications"],
     } = options;
     const context = await this.#browser.newContext({
+      ...(signedIn ? { storageState: await signIn(user) } : {}),
       viewport: size,
       colorScheme: scheme,
       locale,
@@ -76,18 +77,38 @@ export class Browser {
     const tab = new Tab(context, page);
     // The test loader names functions with this helper, also those that are evaluated in the page.
     await page.addInitScript("globalThis.__name = (value) => value");
-    if (signedIn) {
-      // Only on the first load, so that a tab that signs out stays signed out.
-      await page.addInitScript((token) => {
-        // Frames that show a file have no storage and need no token.
-        if (top !== globalThis.window || sessionStorage.getItem("test.started")) return;
-        sessionStorage.setItem("test.started", "yes");
-        sessionStorage.setItem("atelier.token", token);
-      }, user.token);
-    }
     await page.goto(`${user.server.url}/${address}`);
     return tab;
   }
+}
+
+/** Exchanges a token for the session of a browser, and gives what the browser keeps of it. */
+export async function signIn({ server, token }: Pick<User, "server" | "token">) {
+  const { origin, hostname } = new URL(server.url);
+  const response = await fetch(`${origin}/auth/session`, {
+    method: "POST",
+    headers: { origin, "content-type": "application/json", "user-agent": "Mozilla/5.0" },
+    body: JSON.stringify({ token }),
+  });
+  assert.equal(response.status, 200, await response.clone().text());
+  const { key } = (await response.json()) as { key: string };
+  const [name = "", value = ""] = response.headers.getSetCookie()[0]?.split(/[=;]/) ?? [];
+  const kept = { key, renewAt: Date.now() + 3_600_000 };
+  return {
+    cookies: [
+      {
+        name,
+        value,
+        domain: hostname,
+        path: "/",
+        expires: -1,
+        httpOnly: true,
+        secure: false,
+        sameSite: "Strict" as const,
+      },
+    ],
+    origins: [{ origin, localStorage: [{ name: "atelier.session", value: JSON.stringify(kept) }] }],
+  };
 }
 
 export class Tab {

@@ -241,22 +241,11 @@ export class ConnectedFolder {
     return folder;
   }
 
-  /** Runs the commands that the console shows, `atelier login` and `atelier connect`, in a shell. */
-  static async connectByCommands(
-    user: User,
-    commands: string,
-    files: Files,
-  ): Promise<ConnectedFolder> {
+  /** Runs the command that the console shows in a shell, as a user who pastes it. */
+  static async connectByCommand(shown: string, files: Files): Promise<ConnectedFolder> {
     const folder = new ConnectedFolder(files);
-    const [login = "", connect = ""] = commands.split("\n");
     const env = { HOME: folder.#home, PATH: "/usr/bin:/bin" };
-    const prepare = `atelier() { "${PROGRAM}" "$@"; }; cd "${folder.root}"`;
-    execFileSync("sh", ["-c", `${prepare}; ${login}`], {
-      env,
-      input: `${user.token}\n`,
-      stdio: ["pipe", "ignore", "ignore"],
-    });
-    const command = `${connect.replace(/^atelier/, `"${PROGRAM}"`)} --no-approve`;
+    const command = `${shown.replace(/^atelier/, `"${PROGRAM}"`)} --no-approve`;
     folder.#program = new RunningProgram(
       ["-c", `cd "${folder.root}"; exec ${command}`],
       { env },

@@ -28,9 +28,14 @@ pub struct AuthSettings {
     pub sign_in: Option<ProviderSignIn>,
     /// Whether tokens made by `atelier token` are accepted.
     pub local: bool,
-    /// The lifetime of tokens from sign-in and refresh.
+    /// The lifetime of tokens from sign-in and refresh. People who signed in at the identity
+    /// provider sign in there again after this time.
     #[serde(with = "humantime_serde")]
     pub token_ttl: Duration,
+    /// How long a browser stays signed in after its last use, up to 30 days after the sign-in. A
+    /// browser that was signed in with a token stays signed in as long as the token lives.
+    #[serde(with = "humantime_serde")]
+    pub browser_ttl: Duration,
 }
 
 impl Default for AuthSettings {
@@ -43,6 +48,7 @@ impl Default for AuthSettings {
             sign_in: None,
             local: true,
             token_ttl: Duration::from_secs(12 * 60 * 60),
+            browser_ttl: Duration::from_secs(14 * 24 * 60 * 60),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Tokens that this server makes itself: HS256 with a secret from its data directory.
 
-use super::verify::{AuthError, latest};
+use super::{
+    browser::BrowserClaims,
+    verify::{AuthError, latest},
+};
 use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -18,6 +21,9 @@ const FILE: &str = "secret.key";
 pub struct LocalKey {
     pub(super) encoding: EncodingKey,
     pub(super) decoding: DecodingKey,
+    /// Tells the cookies of servers with different secrets on one host apart. It does not reveal
+    /// the secret.
+    pub(super) cookie_id: String,
 }
 
 /// What a new token says about its bearer.
@@ -31,6 +37,8 @@ pub struct NewToken {
     pub lifetime: Duration,
     /// The family and the time of its first token, if this token renews another one.
     pub renews: Option<(TokenId, DateTime<Utc>)>,
+    /// What binds the token to one browser; `None` for programs.
+    pub browser: Option<BrowserClaims>,
 }
 
 #[derive(Serialize)]
@@ -51,6 +59,8 @@ struct Claims<'c> {
     /// With fractions of a second, so that a session that begins right after its user signed out
     /// everywhere is told from those before.
     auth_time: f64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    browser: Option<&'c BrowserClaims>,
 }
 
 impl LocalKey {
@@ -58,9 +68,11 @@ impl LocalKey {
     /// one secret.
     pub fn open(data: &Path) -> io::Result<Self> {
         let secret = atelier_runtime::open_secret(data, FILE, "all tokens end")?;
+        let digest = Sha256::new_with_prefix(b"the name of the cookie").chain_update(&secret);
         Ok(Self {
             encoding: EncodingKey::from_secret(&secret),
             decoding: DecodingKey::from_secret(&secret),
+            cookie_id: URL_SAFE_NO_PAD.encode(&digest.finalize()[..6]),
         })
     }
 
@@ -94,6 +106,7 @@ impl LocalKey {
             jti,
             family,
             auth_time: since.timestamp_micros() as f64 / 1e6,
+            browser: new.browser.as_ref(),
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)?;
         Ok((token, expires_at))
@@ -109,11 +122,16 @@ pub fn user_id(tenant: &Tenant, name: &str) -> UserId {
 
 /// A code for one sign-in, and its hash, which is what the store keeps.
 pub(crate) fn new_sign_in_code() -> (String, Vec<u8>) {
-    let mut code = [0; 16];
-    rand::rng().fill_bytes(&mut code);
-    let code = URL_SAFE_NO_PAD.encode(code);
+    let code = random_text();
     let hash = sign_in_hash(&code);
     (code, hash)
+}
+
+/// 128 random bits, which nobody guesses.
+pub(super) fn random_text() -> String {
+    let mut bytes = [0; 16];
+    rand::rng().fill_bytes(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 pub(crate) fn sign_in_hash(code: &str) -> Vec<u8> {

@@ -1,24 +1,15 @@
 //! Checking a token, and the caller that it stands for.
 
 use super::{
+    caller::Caller,
     exchange::{ProviderCode, ProviderSignIn},
+    guesses::Guesses,
     keys::{AuthSettings, ProviderKeys},
     local::{LocalKey, NewToken},
     recent::RecentSessions,
 };
-use crate::{App, error::Error};
-use atelier_core::{
-    ClientId, ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId,
-};
-use atelier_runtime::Machine;
-use atelier_store::{Revocations, Session, Store, Wakeup};
-use axum::{
-    extract::FromRequestParts,
-    http::{
-        header::{AUTHORIZATION, USER_AGENT},
-        request::Parts,
-    },
-};
+use atelier_core::{ConversationId, ProjectId, Role, Tenant, TokenId, TokenPlace, UserId};
+use atelier_store::{Revocations, Session, SignIn, Store, Wakeup};
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
@@ -26,14 +17,14 @@ use serde_json::Value;
 use std::{
     collections::HashSet,
     str::FromStr,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Mutex, PoisonError, RwLock},
     time::Duration,
 };
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use uuid::Uuid;
 
 /// The longest token that is parsed, in bytes. Real tokens have a few hundred.
-const MAX_TOKEN: usize = 8 * 1024;
+pub(super) const MAX_TOKEN: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
@@ -62,9 +53,9 @@ fn in_words(error: &jsonwebtoken::errors::Error) -> String {
 
 /// Checks tokens and makes new ones.
 pub struct Auth {
-    settings: AuthSettings,
-    local: LocalKey,
-    provider: Option<ProviderKeys>,
+    pub(super) settings: AuthSettings,
+    pub(super) local: LocalKey,
+    pub(super) provider: Option<ProviderKeys>,
     store: Store,
     revoked: RwLock<Revocations>,
     /// Held while `revoked` is read from the database and replaced, so that an older list never
@@ -75,30 +66,11 @@ pub struct Auth {
     /// Users that are known to be in the database.
     registered: Mutex<HashSet<(UserId, Tenant)>>,
     recent: RecentSessions,
-}
-
-/// The user who sent a request, proven by their token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) user: UserId,
-    pub(crate) tenant: Tenant,
-    pub(crate) role: Role,
-    /// What a role token is for; `None` for people, who reach everything of theirs.
-    pub(crate) place: Option<TokenPlace>,
-    pub(crate) token: TokenId,
-    pub(crate) expires_at: DateTime<Utc>,
-    /// The first token of a chain of renewals: this token itself if it was not renewed from
-    /// another.
-    pub(crate) family: TokenId,
-    /// When the first token of the chain was made.
-    pub(crate) since: DateTime<Utc>,
-    pub(crate) lifetime: Duration,
-    /// Whether this server made the token, so that it can renew it.
-    pub(crate) local: bool,
+    pub(crate) guesses: Guesses,
 }
 
 #[derive(Deserialize)]
-struct Claims {
+pub(super) struct Claims {
     sub: UserId,
     /// A number, because RFC 7519 allows fractions of a second.
     exp: f64,
@@ -112,6 +84,9 @@ struct Claims {
     jti: Option<String>,
     family: Option<Value>,
     auth_time: Option<f64>,
+    /// What binds the token of a browser. An identity provider may mean something else by it.
+    pub(super) page: Option<Value>,
+    pub(super) provider: Option<Value>,
 }
 
 impl Auth {
@@ -137,6 +112,7 @@ impl Auth {
             revocations: watch::Sender::new(()),
             registered: Mutex::default(),
             recent: RecentSessions::default(),
+            guesses: Guesses::default(),
         })
     }
 
@@ -145,21 +121,19 @@ impl Auth {
         self.settings.sign_in.as_ref()
     }
 
-    /// The provider's token for a user who has just signed in there.
-    pub(crate) async fn sign_in(
-        &self,
-        code: ProviderCode<'_>,
-    ) -> Result<(String, DateTime<Utc>), AuthError> {
+    /// The user who has just signed in at the provider.
+    pub(crate) async fn sign_in(&self, code: ProviderCode<'_>) -> Result<Caller, AuthError> {
         let provider =
             self.provider().ok_or(AuthError::Refused("there is no identity provider"))?;
-        let token = provider.exchange(code).await?;
-        let caller = self.verify(&token).await?;
-        Ok((token, caller.expires_at))
+        self.verify(&provider.exchange(code).await?).await
     }
 
     /// Checks everything about a token except whether its user may do what they ask for.
     pub(crate) async fn verify(&self, token: &str) -> Result<Caller, AuthError> {
-        let caller = self.read(token, true).await?;
+        self.check_not_revoked(self.read(token, true).await?)
+    }
+
+    pub(super) fn check_not_revoked(&self, caller: Caller) -> Result<Caller, AuthError> {
         match self.is_revoked(&caller) {
             true => Err(AuthError::Refused("it was revoked")),
             false => Ok(caller),
@@ -185,37 +159,19 @@ impl Auth {
             (None, _) if self.settings.local => {
                 let issuer = &self.settings.issuer;
                 let (key, algorithm) = (&self.local.decoding, Algorithm::HS256);
-                (self.decode(token, key, algorithm, issuer, must_be_current)?, true)
+                let ours = [issuer.as_str(), self.settings.audience.as_str()];
+                (decode(token, key, algorithm, ours, must_be_current)?, true)
             }
             (Some(kid), Some(provider)) => {
                 let pinned =
                     provider.find(&kid).await.ok_or(AuthError::Refused("its key is unknown"))?;
                 let issuer = self.settings.jwks_issuer.as_ref().unwrap_or(&self.settings.issuer);
-                (self.decode(token, &pinned.key, pinned.algorithm, issuer, must_be_current)?, false)
+                let theirs = [issuer.as_str(), self.settings.audience.as_str()];
+                (decode(token, &pinned.key, pinned.algorithm, theirs, must_be_current)?, false)
             }
             _ => return Err(AuthError::Refused("its key is unknown")),
         };
         caller(claims, local, token)
-    }
-
-    fn decode(
-        &self,
-        token: &str,
-        key: &DecodingKey,
-        algorithm: Algorithm,
-        issuer: &str,
-        must_be_current: bool,
-    ) -> Result<Claims, AuthError> {
-        let mut validation = Validation::new(algorithm);
-        validation.validate_exp = must_be_current;
-        validation.leeway = 0;
-        // RFC 7519: a token is not accepted in the second of `exp` either.
-        validation.reject_tokens_expiring_in_less_than = 1;
-        validation.validate_nbf = true;
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        validation.set_issuer(&[issuer]);
-        validation.set_audience(&[&self.settings.audience]);
-        Ok(jsonwebtoken::decode(token, key, &validation)?.claims)
     }
 
     pub(crate) fn is_revoked(&self, caller: &Caller) -> bool {
@@ -263,30 +219,16 @@ impl Auth {
         Ok(())
     }
 
-    /// A new token of this server.
-    pub(crate) fn issue(
-        &self,
-        user: UserId,
-        tenant: Tenant,
-        role: Role,
-    ) -> Result<(String, DateTime<Utc>), AuthError> {
-        let new = NewToken {
-            user,
-            tenant,
-            role,
-            place: None,
-            lifetime: self.settings.token_ttl,
-            renews: None,
-        };
+    /// A new token of this server, for a one-time code.
+    pub(crate) fn issue(&self, code: SignIn) -> Result<(String, DateTime<Utc>), AuthError> {
+        let new = token_for_code(code, self.settings.token_ttl)?;
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
     /// Another token like the caller's, with at most the same lifetime. A chain of renewals has an
     /// end.
     pub(crate) fn renew(&self, caller: &Caller) -> Result<(String, DateTime<Utc>), AuthError> {
-        let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
-        let left =
-            left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))?;
+        let left = left_of_session(caller)?;
         let new = NewToken {
             user: caller.user,
             tenant: caller.tenant.clone(),
@@ -294,13 +236,14 @@ impl Auth {
             place: caller.place,
             lifetime: caller.lifetime.min(left),
             renews: Some((caller.family, caller.since)),
+            browser: None,
         };
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
     /// Adds the user to the database with their first request, and stores now and then that the
     /// session was used.
-    async fn record_use(
+    pub(super) async fn record_use(
         &self,
         caller: &Caller,
         user_agent: Option<&str>,
@@ -383,6 +326,53 @@ impl Auth {
 /// How long after the first token it can be renewed.
 const MAX_SESSION: TimeDelta = TimeDelta::days(30);
 
+/// How long a session can still be renewed.
+pub(super) fn left_of_session(caller: &Caller) -> Result<Duration, AuthError> {
+    let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
+    left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))
+}
+
+/// The first token of the session that a one-time code begins. The session of a person can be
+/// renewed no longer than the session that made the code, so that no chain of codes lasts for ever.
+pub(super) fn token_for_code(code: SignIn, lifetime: Duration) -> Result<NewToken, AuthError> {
+    let origin = code.made_in.filter(|_| code.project.is_none());
+    let left = origin.map(|origin| {
+        let end = origin.ends_at.unwrap_or(origin.began_at + MAX_SESSION);
+        (end - Utc::now()).to_std()
+    });
+    let left = left.transpose();
+    let left = left.map_err(|_| AuthError::Refused("the session that made the code has ended"))?;
+    Ok(NewToken {
+        user: code.user,
+        tenant: code.tenant,
+        role: code.role,
+        place: code.project.map(|project| TokenPlace { project, conversation: None }),
+        lifetime: left.map_or(lifetime, |left| left.min(lifetime)),
+        renews: origin.map(|origin| (TokenId(Uuid::now_v7()), origin.began_at)),
+        browser: None,
+    })
+}
+
+/// Checks the signature, issuer, audience and times of a token.
+pub(super) fn decode(
+    token: &str,
+    key: &DecodingKey,
+    algorithm: Algorithm,
+    [issuer, audience]: [&str; 2],
+    must_be_current: bool,
+) -> Result<Claims, AuthError> {
+    let mut validation = Validation::new(algorithm);
+    validation.validate_exp = must_be_current;
+    validation.leeway = 0;
+    // RFC 7519: a token is not accepted in the second of `exp` either.
+    validation.reject_tokens_expiring_in_less_than = 1;
+    validation.validate_nbf = true;
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    validation.set_issuer(&[issuer]);
+    validation.set_audience(&[audience]);
+    Ok(jsonwebtoken::decode(token, key, &validation)?.claims)
+}
+
 /// The latest time that every database compares correctly.
 pub(super) fn latest() -> DateTime<Utc> {
     DateTime::from_timestamp(253_402_300_799, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
@@ -395,7 +385,7 @@ fn time(seconds: f64) -> DateTime<Utc> {
         .min(latest())
 }
 
-fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
+pub(super) fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
     // Our own tokens have every claim. Providers may leave claims out; then we assume the least.
     let missing = AuthError::Refused("it lacks tenant, role or jti");
     if local && (claims.tenant.is_none() || claims.role.is_none() || claims.jti.is_none()) {
@@ -426,6 +416,7 @@ fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError>
         lifetime: (expires_at - issued_at).to_std().unwrap_or_default(),
         expires_at,
         local,
+        browser: None,
     })
 }
 
@@ -443,103 +434,4 @@ fn place(project: Option<Value>, conversation: Option<Value>) -> Result<TokenPla
          `atelier token --user NAME --role ROLE --project PROJECT`",
     ))?;
     Ok(TokenPlace { project, conversation: id::<ConversationId>(conversation)? })
-}
-
-impl Caller {
-    /// Refuses what the token is not for, in the same words as what does not exist.
-    pub(crate) fn check_place(
-        &self,
-        project: ProjectId,
-        conversation: Option<ConversationId>,
-    ) -> Result<(), Error> {
-        match self.place.is_none_or(|place| place.contains(project, conversation)) {
-            true => Ok(()),
-            false => Err(Error::NotFound),
-        }
-    }
-
-    /// The session of the caller, if it is a program with an `agent` token.
-    pub(crate) fn program(&self) -> Option<TokenId> {
-        (self.role == Role::Agent).then_some(self.family)
-    }
-}
-
-impl FromRequestParts<App> for Caller {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        // Another extractor of this request has already checked the token.
-        if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
-            return Ok(Caller::clone(caller));
-        }
-        let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = header.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| {
-            // RFC 9110: the scheme is case-insensitive.
-            scheme.eq_ignore_ascii_case("bearer")
-        });
-        let Some((_, token)) = token else {
-            return Err(Error::Unauthorized("send a token: Authorization: Bearer …".into()));
-        };
-        let caller = app.auth.verify(token.trim()).await.map_err(|error| {
-            tracing::debug!(%error, "refused a token");
-            Error::Unauthorized(error.to_string().into())
-        })?;
-        let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-        app.auth.record_use(&caller, user_agent).await?;
-        parts.extensions.insert(Arc::new(caller.clone()));
-        Ok(caller)
-    }
-}
-
-/// A caller who may create, change, delete and decide.
-pub(crate) struct Person(pub(crate) Caller);
-
-/// A caller who may request tool calls.
-pub(crate) struct ToolRequester(pub(crate) Caller);
-
-/// A caller who may run tool calls.
-pub(crate) struct ToolRunner(pub(crate) Caller);
-
-impl ToolRunner {
-    /// The caller as the machine with this id. Renewed tokens stand for the same machine.
-    pub(crate) fn as_machine(&self, client: ClientId) -> Machine {
-        Machine { client, token: self.0.family }
-    }
-}
-
-impl FromRequestParts<App> for Person {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        const NO: &str = "only a person's token may do this, not a client's or an agent's";
-        caller_who(parts, app, Role::is_person, NO).await.map(Self)
-    }
-}
-
-impl FromRequestParts<App> for ToolRequester {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        const NO: &str = "a client's token runs tool calls; it cannot request them";
-        caller_who(parts, app, Role::may_ask, NO).await.map(Self)
-    }
-}
-
-impl FromRequestParts<App> for ToolRunner {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        const NO: &str = "an agent's token requests tool calls; it cannot run them";
-        caller_who(parts, app, Role::may_run, NO).await.map(Self)
-    }
-}
-
-async fn caller_who(
-    parts: &mut Parts,
-    app: &App,
-    may: fn(Role) -> bool,
-    refusal: &'static str,
-) -> Result<Caller, Error> {
-    let caller = Caller::from_request_parts(parts, app).await?;
-    if may(caller.role) { Ok(caller) } else { Err(Error::Forbidden(refusal)) }
 }

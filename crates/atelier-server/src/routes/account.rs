@@ -1,14 +1,18 @@
 //! Signing in, and the life of tokens.
 
-use super::DONE;
+use super::{DONE, codes::redeem};
 use crate::{
     App,
-    auth::{AuthError, Caller, ProviderCode, sign_in_hash},
+    auth::{AuthError, Caller},
     body::Json,
     error::{Error, Result},
 };
 use atelier_api::account::{Limit, Me, SignInRequest, Token, UserLimits};
-use axum::{Json as Reply, extract::State, http::StatusCode};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{Extensions, StatusCode},
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,19 +26,14 @@ use utoipa::ToSchema;
 ))]
 pub(super) async fn sign_in(
     State(app): State<App>,
+    extensions: Extensions,
     Json(request): Json<SignInRequest>,
 ) -> Result<Reply<Token>> {
-    if !app.auth.is_local() {
+    let code = redeem(&app, &extensions, &request.code).await?;
+    if code.made_in.is_some_and(|origin| origin.ends_at.is_some()) {
         return Err(Error::Forbidden("sign in with your identity provider"));
     }
-    let taken = app.store.redeem_sign_in_code(sign_in_hash(&request.code)).await;
-    let user = taken.map_err(|error| match error {
-        atelier_store::Error::NotFound => {
-            Error::Unauthorized("the code is unknown, used or expired".into())
-        }
-        other => other.into(),
-    })?;
-    token_reply(app.auth.issue(user.user, user.tenant, user.role))
+    token_reply(app.auth.issue(code))
 }
 
 /// The ways to sign in to this server.
@@ -53,21 +52,6 @@ struct IdentityProvider {
     scope: String,
 }
 
-/// What a browser came back with from the identity provider.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ProviderSignInRequest {
-    /// The code that the provider sent.
-    #[schema(min_length = 1, max_length = 4096)]
-    code: String,
-    /// The verifier that belongs to the `code_challenge` (RFC 7636).
-    #[schema(min_length = 43, max_length = 128)]
-    verifier: String,
-    /// The address that the provider sent the browser back to.
-    #[schema(min_length = 1, max_length = 2048)]
-    redirect_uri: String,
-}
-
 /// Show how to sign in to this server
 #[utoipa::path(get, path = "/auth/sign-in",
     tag = "account", operation_id = "sign_in_options", security(()),
@@ -81,33 +65,6 @@ pub(super) async fn sign_in_options(State(app): State<App>) -> Reply<SignInOptio
     Reply(SignInOptions { local: app.auth.is_local(), provider })
 }
 
-/// Sign in with a code from the identity provider
-#[utoipa::path(post, path = "/auth/provider", tag = "account", request_body = ProviderSignInRequest,
-    security(()), responses(
-    (status = 200, description = "The provider's token", body = Token),
-    (status = 401, description = "The provider did not confirm the sign-in"),
-    (status = 404, description = "This server has no identity provider"),
-))]
-pub(super) async fn provider_sign_in(
-    State(app): State<App>,
-    Json(request): Json<ProviderSignInRequest>,
-) -> Result<Reply<Token>> {
-    if app.auth.provider().is_none() {
-        return Err(Error::NotFound);
-    }
-    let ProviderSignInRequest { code, verifier, redirect_uri } = &request;
-    if !(43..=128).contains(&verifier.len())
-        || code.is_empty()
-        || code.len() > 4096
-        || redirect_uri.len() > 2048
-    {
-        return Err(Error::Invalid(
-            "verifier: must have 43 to 128 characters; code: 1 to 4096".into(),
-        ));
-    }
-    token_reply(app.auth.sign_in(ProviderCode { code, verifier, redirect_uri }).await)
-}
-
 /// Get a new token before the current one expires
 #[utoipa::path(post, path = "/auth/refresh", tag = "account", responses(
     (status = 200, description = "A new token", body = Token),
@@ -116,12 +73,17 @@ pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Re
     if !caller.local {
         return Err(Error::Forbidden("only your identity provider can renew this token"));
     }
+    // A script in the page must not get a token that it could send elsewhere.
+    if caller.browser.is_some() {
+        return Err(Error::Forbidden("a browser renews its session with PUT /auth/session"));
+    }
     token_reply(app.auth.renew(&caller))
 }
 
-fn token_reply(issued: Result<(String, DateTime<Utc>), AuthError>) -> Result<Reply<Token>> {
-    let (token, expires_at) =
-        issued.map_err(|error| Error::Unauthorized(error.to_string().into()))?;
+pub(super) fn token_reply(
+    issued: Result<(String, DateTime<Utc>), AuthError>,
+) -> Result<Reply<Token>> {
+    let (token, expires_at) = issued?;
     Ok(Reply(Token { token, expires_at }))
 }
 

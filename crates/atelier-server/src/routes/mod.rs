@@ -3,9 +3,11 @@
 mod account;
 mod agents;
 mod approvals;
+mod browser;
 mod budgets;
 mod chat;
 mod clients;
+mod codes;
 mod context;
 mod context_file;
 mod conversations;
@@ -126,7 +128,10 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in_options, account::sign_in))
-        .routes(routes!(account::provider_sign_in))
+        .routes(routes!(browser::sign_in, browser::renew, browser::sign_out))
+        .routes(routes!(codes::sign_in_link))
+        .routes(routes!(codes::machine_code))
+        .routes(routes!(codes::connect_machine))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))
         .routes(routes!(account::me))

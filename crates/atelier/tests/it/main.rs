@@ -6,8 +6,10 @@
 mod access;
 mod backup;
 mod between_nodes;
+mod browser;
 mod chat;
 mod check;
+mod codes;
 mod connect;
 mod context;
 mod embeddings;

@@ -1,15 +1,22 @@
 //! Tokens of a real identity provider, and the lifetime of our own tokens.
 
-use crate::{build, start};
+use crate::{
+    browser::{Browser, sign_in},
+    build,
+    codes::code_of,
+    start,
+};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    Server, User, eventually,
+    Server, User, answer, eventually,
 };
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use chrono::{DateTime, Utc};
 use jsonwebtoken::{
     Algorithm, EncodingKey, Header,
     jwk::{Jwk, PublicKeyUse},
 };
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::{
@@ -149,9 +156,10 @@ async fn tokens_of_every_kind_of_provider_key_are_accepted() {
     server.user("bob").get("/auth/me").await.expect(200);
 }
 
-/// This is how the console signs a user in at an identity provider.
+/// SI-01: this is how the console signs a user in at an identity provider. The server makes the
+/// session, so that it outlives the provider's token, but not the day.
 #[tokio::test]
-async fn provider_code_is_exchanged_for_a_token() {
+async fn provider_code_signs_a_browser_in() {
     let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys.json");
@@ -189,6 +197,7 @@ async fn provider_code_is_exchanged_for_a_token() {
         asked
     });
     let server = build(Sqlite)
+        .with("AUTH__LOCAL", "false")
         .with("AUTH__JWKS", file.display())
         .with("AUTH__SIGN_IN__AUTHORIZATION_ENDPOINT", "https://id.example/authorize")
         .with("AUTH__SIGN_IN__TOKEN_ENDPOINT", format!("{endpoint}/token"))
@@ -199,18 +208,35 @@ async fn provider_code_is_exchanged_for_a_token() {
     assert_eq!(
         nobody.get("/auth/sign-in").await.expect(200),
         json!({
-            "local": true,
+            "local": false,
             "provider": {
                 "authorization_endpoint": "https://id.example/authorize", "client_id": "console", "scope": "openid",
             },
         })
     );
-    let came = |code: &str| json!({"code": code, "verifier": "v".repeat(43), "redirect_uri": "http://127.0.0.1/"});
-    assert_eq!(nobody.post("/auth/provider", came("wrong")).await.status, 401);
-    let signed_in = nobody.post("/auth/provider", came("right")).await.expect(200);
-    assert_eq!(signed_in["token"], json!(token));
-    let me = server.bearer(token).get("/auth/me").await.expect(200);
+    let came = |code: &str| json!({"provider": {"code": code, "verifier": "v".repeat(43), "redirect_uri": "http://127.0.0.1/"}});
+    assert_eq!(sign_in(&server, came("wrong")).await.problem(), (401, "unauthorized"));
+    let browser = Browser::from(&server, sign_in(&server, came("right")).await);
+    let me = browser.get("/auth/me").await.expect(200);
     assert_eq!(me["user_id"], json!(user));
+    let ends =
+        |answer: &Value| answer["expires_at"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+    let left = (ends(&me) - Utc::now()).num_minutes();
+    assert!((11 * 60..=12 * 60).contains(&left), "{left}");
+    // A renewal does not put the end off: the provider is asked again.
+    let renewed = answer(browser.request(Method::PUT, "/auth/session")).await.expect(200);
+    assert!((ends(&renewed) - ends(&me)).num_seconds() <= 1);
+    // Nor does a link to another browser, and no program gets a token for it.
+    let link = async || {
+        let made = answer(browser.request(Method::POST, "/auth/links").json(&json!({}))).await;
+        code_of(&made.expect(200))
+    };
+    let bearer = nobody.post("/auth/sign-in", json!({"code": link().await})).await;
+    assert_eq!(bearer.problem(), (403, "forbidden"));
+    let phone = sign_in(&server, json!({"code": link().await})).await;
+    let phone = Browser::from(&server, phone).get("/auth/me").await.expect(200);
+    assert_eq!(phone["user_id"], me["user_id"]);
+    assert!((ends(&phone) - ends(&me)).num_seconds() <= 1);
     let asked = provider.await.unwrap();
     assert!(asked[1].starts_with("POST /token "), "{}", asked[1]);
     assert!(asked[1].contains("redirect_uri=http%3A%2F%2F127.0.0.1%2F"), "{}", asked[1]);
@@ -218,7 +244,7 @@ async fn provider_code_is_exchanged_for_a_token() {
     let plain = start(Sqlite).await;
     let ways = plain.bearer("").get("/auth/sign-in").await.expect(200);
     assert_eq!(ways, json!({"local": true, "provider": null}));
-    assert_eq!(plain.bearer("").post("/auth/provider", came("right")).await.status, 404);
+    assert_eq!(sign_in(&plain, came("right")).await.problem(), (404, "not_found"));
 }
 
 /// The server then assumes the least privileges.
