@@ -94,7 +94,7 @@ impl std::ops::AddAssign for UsageFigures {
 /// The budgets that hold for you, and those that you may set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Budgets {
+pub struct BudgetList {
     pub budgets: Vec<BudgetReport>,
     /// The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant
     /// and of its people, `server` those of the server and of any tenant.

@@ -4,7 +4,7 @@ use crate::{lists::table, remote::Remote};
 use anyhow::Result;
 use atelier_api::{
     models::ModelLevel,
-    usage::{BudgetReport, Budgets, UsageGroup, UsageReport, UsageSum},
+    usage::{BudgetList, BudgetReport, UsageGroup, UsageReport, UsageSum},
 };
 use atelier_client::ApiClient;
 use atelier_core::budget::{BudgetPeriod, BudgetState, BudgetUnit};
@@ -99,7 +99,7 @@ async fn show(args: &Args) -> Result<ExitCode> {
         match args.remote.json {
             true => serde_json::to_string_pretty(&report)? + "\n",
             false => {
-                let budgets: Budgets = api.get("/my/budgets").await?;
+                let budgets: BudgetList = api.get("/my/budgets").await?;
                 listing(&report) + &left(&budgets)
             }
         }
@@ -172,7 +172,7 @@ fn line(sum: &UsageSum) -> Value {
 }
 
 /// What is used of each budget.
-fn left(budgets: &Budgets) -> String {
+fn left(budgets: &BudgetList) -> String {
     budgets.budgets.iter().flat_map(states).collect()
 }
 

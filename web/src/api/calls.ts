@@ -76,7 +76,7 @@ export type UsageReport = Schemas["UsageReport"];
 export type UsageSum = Schemas["UsageSum"];
 export type UsageFigures = Schemas["UsageFigures"];
 export type Budget = Schemas["Budget"];
-export type Budgets = Schemas["Budgets"];
+export type BudgetList = Schemas["BudgetList"];
 export type BudgetReport = Schemas["BudgetReport"];
 export type BudgetChange = Schemas["BudgetChange"];
 interface UsageQuery {

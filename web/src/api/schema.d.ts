@@ -1959,6 +1959,15 @@ export interface components {
             tenant?: string | null;
             user_id?: components["schemas"]["UserId"] | null;
         };
+        /** @description The budgets that hold for you, and those that you may set. */
+        BudgetList: {
+            budgets: components["schemas"]["BudgetReport"][];
+            /**
+             * @description The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant and
+             *     of its people, `server` those of the server and of any tenant.
+             */
+            may_set: components["schemas"]["ModelLevel"][];
+        };
         /**
          * @description How long a budget lasts.
          * @enum {string}
@@ -2018,15 +2027,6 @@ export interface components {
             unit: components["schemas"]["BudgetUnit"];
             /** Format: double */
             used?: number | null;
-        };
-        /** @description The budgets that hold for you, and those that you may set. */
-        Budgets: {
-            budgets: components["schemas"]["BudgetReport"][];
-            /**
-             * @description The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant and
-             *     of its people, `server` those of the server and of any tenant.
-             */
-            may_set: components["schemas"]["ModelLevel"][];
         };
         BusReport: {
             queues: components["schemas"]["QueueReport"][];
@@ -8817,7 +8817,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Budgets"];
+                    "application/json": components["schemas"]["BudgetList"];
                 };
             };
             /** @description The token is missing, expired, revoked or not valid */

@@ -1,6 +1,6 @@
-// Budgets as the page of usage shows and changes them.
+// BudgetList as the page of usage shows and changes them.
 
-import type { Budget, BudgetChange, BudgetReport, Budgets, ModelLevel } from "../api/calls";
+import type { Budget, BudgetChange, BudgetReport, BudgetList, ModelLevel } from "../api/calls";
 import { t } from "../i18n/index.svelte";
 import { session } from "../session/session.svelte";
 import { projects } from "../state/projects.svelte";
@@ -73,7 +73,7 @@ export function changeOf(target: Target, who: string, budget: Budget): BudgetCha
 }
 
 /** What this user has set for a target, so that it can be changed. */
-export function setFor(budgets: Budgets, target: Target, who: string): Partial<Budget> {
+export function setFor(budgets: BudgetList, target: Target, who: string): Partial<Budget> {
   const me = session.me;
   const report = budgets.budgets.find(({ scope, user_id, tenant }) => {
     if (target === "me") return scope === "person" && user_id === me?.user_id;

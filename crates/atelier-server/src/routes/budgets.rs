@@ -12,7 +12,7 @@ use crate::{
 };
 use atelier_api::{
     models::ModelLevel,
-    usage::{BudgetChange, BudgetReport, BudgetSet, Budgets},
+    usage::{BudgetChange, BudgetList, BudgetReport, BudgetSet},
 };
 use atelier_core::{Budget, BudgetScope, Invalid, Project, Role, Tenant};
 use atelier_runtime::ProjectSettings;
@@ -28,8 +28,11 @@ const PROJECTS: i64 = 1000;
 /// Your own budget, and those of your projects that have one. Admins also see the budgets of their
 /// tenant and of its people, and admins of the server all budgets.
 #[utoipa::path(get, path = "/my/budgets", tag = "usage", operation_id = "budgets",
-    responses((status = 200, description = "The budgets", body = Budgets)))]
-pub(super) async fn list(State(app): State<App>, Person(caller): Person) -> Result<Reply<Budgets>> {
+    responses((status = 200, description = "The budgets", body = BudgetList)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    Person(caller): Person,
+) -> Result<Reply<BudgetList>> {
     let may_set = levels(&app, &caller);
     let own = BudgetOwner::Person(caller.user);
     let mut stored = app.store.budgets_of(&caller.tenant, caller.user).await?;
@@ -71,7 +74,7 @@ pub(super) async fn list(State(app): State<App>, Person(caller): Person) -> Resu
         let set = if own.is_empty() { Vec::new() } else { vec![set] };
         budgets.push(report(&app, &owner, budget, set).await?);
     }
-    Ok(Reply(Budgets { budgets, may_set }))
+    Ok(Reply(BudgetList { budgets, may_set }))
 }
 
 fn own_budget(project: &Project) -> Budget {
