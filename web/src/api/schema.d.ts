@@ -1918,8 +1918,8 @@ export interface components {
              */
             destinations: string[];
             /**
-             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings of a
-             *     lower verdict are left out.
+             * @description All rules that a person is asked about, such as `tar` and `tar file.secret write`: each of
+             *     them rates the call as MEDIUM or HIGH.
              * @default []
              */
             findings: string[];

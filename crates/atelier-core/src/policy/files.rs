@@ -22,6 +22,10 @@ pub enum Access {
     Remove,
 }
 
+/// How the finding about a file ends if the file is written, or taken away.
+pub(super) const WRITES: &str = "write";
+pub(super) const REMOVES: &str = "remove";
+
 /// A class of files, as written in `rules/files.toml` or in a server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -297,7 +301,7 @@ impl FileRules {
         // That a file of no particular kind is changed is no finding beside what changes it.
         let plain = Judgement { class: CallClass::default(), ..plain };
         match self.class(path.relative(), access) {
-            Some(class) => plain.stricter(class.judgement(path.as_str())),
+            Some(class) => plain.stricter(class.judgement(access, path.as_str())),
             None => plain,
         }
     }
@@ -361,11 +365,31 @@ impl FileClass {
         }
     }
 
+    /// What is found if a call uses a file of this class. Each way to use it is a finding of its
+    /// own, because a permission to read files is none to write them.
+    pub(super) fn finding(&self, access: Access) -> String {
+        let rule = self.rule();
+        match access {
+            Access::Read => rule,
+            Access::Write | Access::Output => format!("{rule} {WRITES}"),
+            Access::Remove => format!("{rule} {REMOVES}"),
+        }
+    }
+
+    /// The rule that decides about files of this class.
+    pub(super) fn rule(&self) -> String {
+        format!("file.{}", self.id)
+    }
+
     /// The judgement that this class gives. `shown` is how people see the path.
-    pub(super) fn judgement(&self, shown: &str) -> Judgement {
+    pub(super) fn judgement(&self, access: Access, shown: &str) -> Judgement {
         let code = (self.verdict == Verdict::Deny).then(|| self.code());
         let reason = format!("{shown}: {}", self.reason);
-        Judgement { code, ..Judgement::new(self.verdict, format!("file.{}", self.id), reason) }
+        let mut judgement = Judgement::new(self.verdict, self.rule(), reason);
+        if self.verdict.needs_approval() {
+            judgement.class = CallClass::of(self.finding(access));
+        }
+        Judgement { code, ..judgement }
     }
 }
 

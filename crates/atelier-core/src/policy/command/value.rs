@@ -188,9 +188,7 @@ impl<'c> Judge<'_, 'c> {
             .class(&normal.relative, Access::Output)
             .filter(|class| class.verdict == Verdict::Deny)
         {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Output, || format!("{text}: {}", class.reason));
         }
     }
 
@@ -242,9 +240,7 @@ impl<'c> Judge<'_, 'c> {
     /// Rates reading a file by its class.
     fn secret(&mut self, relative: &str, shown: &str) {
         if let Some(class) = self.files.class(relative, Access::Read) {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{shown}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Read, || format!("{shown}: {}", class.reason));
         }
     }
 
@@ -295,9 +291,8 @@ impl<'c> Judge<'_, 'c> {
                 if let Some(class) =
                     normal.and_then(|it| self.files.class(&it.relative, Access::Write))
                 {
-                    self.raise_coded(class.verdict, class.code(), || {
-                        let reason = format!("{landed}, if {dest} is a folder: {}", class.reason);
-                        (format!("file.{}", class.id).into(), reason.into())
+                    self.raise_class(class, Access::Write, || {
+                        format!("{landed}, if {dest} is a folder: {}", class.reason)
                     });
                 }
                 self.path(&landed, Access::Write);
@@ -310,11 +305,8 @@ impl<'c> Judge<'_, 'c> {
     fn rate_paths_inside(&mut self, source: &str) {
         let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
         if let Some(class) = self.files.leading_to(&normal.relative) {
-            self.raise_coded(class.verdict, class.code(), || {
-                let reason = format!(
-                    "{source} may hold files that are asked about because of where they lie."
-                );
-                (format!("file.{}", class.id).into(), reason.into())
+            self.raise_class(class, Access::Read, || {
+                format!("{source} may hold files that are asked about because of where they lie.")
             });
         }
     }
@@ -328,9 +320,7 @@ impl<'c> Judge<'_, 'c> {
         // There may also be products with this suffix whose names are not in the command line.
         let product = named("x");
         if let Some(class) = self.files.class(&product, Access::Write) {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{product}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Write, || format!("{product}: {}", class.reason));
         }
         for operand in operands.filter(|operand| !operand.ends_with('/')) {
             let (dir, base) =
