@@ -38,6 +38,9 @@ pub struct FileClass {
     /// Patterns for file names, such as `*.pem`.
     #[serde(default)]
     names: Vec<String>,
+    /// Names of files that the class does not apply to although one of `names` matches them.
+    #[serde(default)]
+    except: Vec<String>,
     /// Names of directories. The class applies to the directory and everything in it.
     #[serde(default)]
     under: Vec<String>,
@@ -260,6 +263,11 @@ impl FileRules {
         if !last {
             return;
         }
+        let mut found = |at: usize| {
+            if !self.classes[at].except.iter().any(|except| except == name) {
+                found(at);
+            }
+        };
         self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
         self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
         for (part, end, at) in &self.within {
