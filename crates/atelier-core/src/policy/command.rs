@@ -1,6 +1,7 @@
 //! Judges a command line: finds the rule that it falls under, and rates each argument.
 
 mod awk;
+mod jq;
 mod kind;
 mod parse;
 mod remote;

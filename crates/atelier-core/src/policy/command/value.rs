@@ -1,7 +1,7 @@
 //! Rates the value of an argument by the argument's kind.
 
 use super::{
-    Judge, awk,
+    Judge, awk, jq,
     kind::{Kind, listed},
     sed,
 };
@@ -95,6 +95,7 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Arg | Kind::Response => self.argument(text),
             Kind::Sed => sed::effects(text, &mut |effect| self.effect(&effect)),
+            Kind::Jq => self.filter(text),
             Kind::Awk => awk::effects(text, &mut |effect| self.effect(&effect)),
             Kind::Suffix if text.contains('/') => {
                 self.deny("suffix", "The suffix of its backups names a directory.");
@@ -254,6 +255,16 @@ impl<'c> Judge<'_, 'c> {
                 "It changes directory, and then a path that goes up could lead outside.",
             );
         }
+    }
+
+    /// Rates a jq filter, which can name files by itself.
+    fn filter(&mut self, text: &str) {
+        if !jq::looks_elsewhere(text) {
+            return;
+        }
+        // Any text of the filter may be the name of a module or the folder that it is looked for in.
+        text.split('"').for_each(|part| self.maybe_path(part));
+        self.high("script.unclear", "The filter reads more than the files at the end of the call.");
     }
 
     /// Rates an effect of a script.
