@@ -195,4 +195,32 @@ mod tests {
         assert!(!mv("a.env", "b.env").covers(&mv("a.env", "plain.txt")));
         assert!(!mv("notes.txt", "b.env").covers(&mv("b.env", "notes.txt")));
     }
+
+    /// A permission for local git commands does not reach what decides where `git push` goes.
+    #[test]
+    fn choosing_the_remote_of_a_branch_is_no_local_git() {
+        let is_local = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let params = json!({"command": words[0], "args": words[1..]});
+            let roots = Roots::relative_only();
+            Policy::builtin().judge_request("execute_command", params, &roots).1.class.local_git
+        };
+        for line in ["git branch x main", "git checkout -b x", "git switch -c x", "git add -A"] {
+            assert!(is_local(line), "{line}");
+        }
+        for line in [
+            "git branch -u fork/main",
+            "git branch --set-upstream-to=fork/main",
+            "git branch --set-up fork/main",
+            "git branch -t x fork/main",
+            "git branch --track=inherit x main",
+            "git checkout -t fork/main",
+            "git checkout -b x --track fork/main",
+            "git checkout --guess x",
+            "git switch -tc x fork/main",
+            "git switch --guess x",
+        ] {
+            assert!(!is_local(line), "{line}");
+        }
+    }
 }

@@ -127,6 +127,7 @@ impl<'p, 'c> Judge<'p, 'c> {
 
     /// Everything that a person is asked about, and where the command connects.
     fn class(&mut self, leaf: &Rule, verdict: Verdict) -> CallClass {
+        let has_option = self.asked.iter().any(|about| about.starts_with('-'));
         let mut findings: BTreeSet<_> =
             self.asked.drain(..).map(|about| named(leaf, &about)).collect();
         if leaf.verdict.needs_approval() {
@@ -136,7 +137,9 @@ impl<'p, 'c> Judge<'p, 'c> {
         if leaf.network && destinations.is_empty() {
             destinations.insert(CONFIGURED.to_owned());
         }
-        let local_git = leaf.local && verdict == Verdict::Medium && destinations.is_empty();
+        // What an option adds by itself, such as another remote for a branch, is not local.
+        let local_git =
+            leaf.local && verdict == Verdict::Medium && destinations.is_empty() && !has_option;
         CallClass { findings, destinations, local_git }
     }
 
