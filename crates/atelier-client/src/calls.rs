@@ -1,5 +1,8 @@
-//! Running a dispatched call: check it again, claim it, record it in the journal, run it, and send
+//! Running a dispatched call: claim it, check it again, record it in the journal, run it, and send
 //! its outcome until the server has it.
+//!
+//! The signal only says that there is something to do. What runs is the call in the answer to the
+//! claim, so that nobody who can put an event into a stream can have a call run.
 
 use crate::{
     backoff::Backoff,
@@ -57,7 +60,8 @@ const LARGE: usize = 1 << 20;
 
 /// The server's answer to a claim.
 enum ClaimAnswer {
-    Granted,
+    /// The call as the server has it.
+    Granted(Box<GatedCall>),
     Refused,
     Interrupted,
 }
@@ -103,19 +107,43 @@ impl CallRunner {
         settled.into_iter().try_for_each(|key| self.journal.record(key, CallStage::Done, false))
     }
 
-    /// Cancels a call that is no longer wanted.
-    pub(crate) fn cancel(&self, id: CallId) {
+    /// Cancels a call that is no longer wanted, unless the server says that it still is.
+    pub(crate) fn cancel_unless_wanted(self: &Arc<Self>, id: CallId) {
+        let client = self.clone();
+        self.tasks.spawn(async move {
+            match client.machine.project.call(id).await {
+                Ok(call) if call.status == CallStatus::Dispatched => {}
+                _ => client.cancel(id),
+            }
+        });
+    }
+
+    /// Cancels a call.
+    fn cancel(&self, id: CallId) {
         let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         active.iter().filter(|((tool, _), _)| *tool == id).for_each(|(_, cancel)| cancel.cancel());
     }
 
-    /// Removes the layer of a deleted conversation in the background.
+    /// Removes the layer of a conversation in the background, if the server says that the
+    /// conversation is deleted.
     pub(crate) fn end_layer(self: &Arc<Self>, session: ConversationId) {
         let client = self.clone();
-        self.tasks.spawn_blocking(move || {
-            if let Err(error) = client.local.end_layer(&session.to_string()) {
-                let words = format!("the layer of conversation {session} stays: {error}");
+        self.tasks.spawn(async move {
+            let stays = |why: &dyn std::fmt::Display| {
+                let words = format!("the layer of conversation {session} stays: {why}");
                 client.screen.line(&words);
+            };
+            match client.machine.project.is_conversation_deleted(session).await {
+                Ok(true) => {}
+                Ok(false) => return stays(&"the conversation exists"),
+                Err(error) => return stays(&error.full_message()),
+            }
+            let remover = client.clone();
+            let removing = move || remover.local.end_layer(&session.to_string());
+            match tokio::task::spawn_blocking(removing).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => stays(&error),
+                Err(error) => stays(&error),
             }
         });
     }
@@ -168,7 +196,7 @@ impl CallRunner {
         Ok(())
     }
 
-    async fn process(self: &Arc<Self>, call: DispatchedCall, cancel: Cancel) -> Result<()> {
+    async fn process(self: &Arc<Self>, mut call: DispatchedCall, cancel: Cancel) -> Result<()> {
         let (key, what) = (call.key(), summary(&call.tool_name, &call.tool_params));
         // A command is claimed only when it can start, because nobody knows how long the others
         // take.
@@ -179,6 +207,25 @@ impl CallRunner {
             slot = slots.acquire() => slot,
             () = self.stop.cancelled() => return Ok(()),
         };
+        // Recorded before the claim is sent, so that a lost answer leaves a trace here.
+        self.journal.record(key, CallStage::Claiming, false)?;
+        let stored = match self.claim(key).await? {
+            ClaimAnswer::Granted(stored) => stored,
+            ClaimAnswer::Refused => {
+                self.screen.line(&format!(
+                    "{what}: not run, because another machine runs it or it was settled"
+                ));
+                return self.journal.record(key, CallStage::Done, false);
+            }
+            // The journal still says that the call was never started.
+            ClaimAnswer::Interrupted => return Ok(()),
+        };
+        let stored = DispatchedCall::stored(*stored, &call);
+        let signal = std::mem::replace(&mut call, stored);
+        let what = summary(&call.tool_name, &call.tool_params);
+        if signal != call {
+            self.screen.line(&format!("{what}: the signal said something else and is ignored"));
+        }
         let checked = match self.check(&call).await {
             Ok(checked) => checked,
             Err(refusal) => {
@@ -188,19 +235,6 @@ impl CallRunner {
                 return self.deliver(key, refusal).await;
             }
         };
-        // Recorded before the claim is sent, so that a lost answer leaves a trace here.
-        self.journal.record(key, CallStage::Claiming, false)?;
-        match self.claim(key).await? {
-            ClaimAnswer::Granted => {}
-            ClaimAnswer::Refused => {
-                self.screen.line(&format!(
-                    "{what}: not run, because another machine runs it or it was settled"
-                ));
-                return self.journal.record(key, CallStage::Done, false);
-            }
-            // The journal still says that the call was never started.
-            ClaimAnswer::Interrupted => return Ok(()),
-        }
         let file_slot = if is_command { None } else { Some(self.open_file_slots.acquire().await) };
         self.screen.line(&format!("{what}: running ({})", call.risk_level));
         let running = {
@@ -244,12 +278,12 @@ impl CallRunner {
         let mut backoff = Backoff::new();
         loop {
             match self.machine.claim(key.0, key.1).await {
-                Ok(()) => return Ok(ClaimAnswer::Granted),
+                Ok(call) => return Ok(ClaimAnswer::Granted(Box::new(call))),
                 Err(error) if error.allows_another_report() => claimed_before = true,
                 Err(error) if error.status() == Some(409) && claimed_before => {
                     match self.machine.project.call(key.0).await {
                         Ok(call) if self.has_claimed(&call, key.1) => {
-                            return Ok(ClaimAnswer::Granted);
+                            return Ok(ClaimAnswer::Granted(Box::new(call)));
                         }
                         Ok(_) => return Ok(ClaimAnswer::Refused),
                         Err(error) if error.allows_another_report() => {}

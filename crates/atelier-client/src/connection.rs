@@ -325,11 +325,8 @@ impl Connection {
         }
         for call in runner.machine.project.calls(CallStatus::Previewing).await? {
             if call.client_id == Some(runner.machine.client) {
-                let params = self.full_params(call.tool_id, call.tool_params).await?;
-                let GatedCall { tool_id, session_id, task_id, requested_by, .. } = call;
-                let origin =
-                    origin(runner.machine.client, tool_id, session_id, task_id, requested_by);
-                runner.preview(origin, call.tool_name, params);
+                let tool_params = self.full_params(call.tool_id, call.tool_params).await?;
+                self.preview(GatedCall { tool_params, ..call });
             }
         }
         if self.cards.is_some() {
@@ -338,6 +335,16 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Computes the preview of a call that waits for one from this machine.
+    fn preview(&self, call: GatedCall) {
+        let GatedCall { tool_id, client_id, session_id, task_id, requested_by, .. } = call;
+        let client = self.runner.machine.client;
+        if client_id == Some(client) {
+            let origin = origin(client, tool_id, session_id, task_id, requested_by);
+            self.runner.preview(origin, call.tool_name, call.tool_params);
+        }
     }
 
     /// Says which machine runs the calls. Several may be connected; the first one runs them.
@@ -376,19 +383,23 @@ impl Connection {
         };
         match event {
             Event::ClientDisconnected { .. } => return self.report_active_machine().await,
-            Event::ProjectDeleted {} => return Err(Error::ProjectDeleted),
+            // Events only say that there is something to look at. What they make this machine do is
+            // what the server answers when it is asked.
+            Event::ProjectDeleted {} => {
+                if runner.machine.project.is_deleted().await? {
+                    return Err(Error::ProjectDeleted);
+                }
+            }
             Event::ConversationDeleted { session_id } => runner.end_layer(session_id),
-            Event::ToolPreviewRequest {
-                tool_id,
-                client_id,
-                tool_name,
-                tool_params,
-                session_id,
-                task_id,
-                requested_by,
-            } if client_id == runner.machine.client => {
-                let origin = origin(client_id, tool_id, session_id, task_id, requested_by);
-                runner.preview(origin, tool_name, self.full_params(tool_id, tool_params).await?);
+            Event::ToolPreviewRequest { tool_id, client_id, .. }
+                if client_id == runner.machine.client =>
+            {
+                match runner.machine.project.call(tool_id).await {
+                    Ok(call) if call.status == CallStatus::Previewing => self.preview(call),
+                    Ok(_) => {}
+                    Err(error) if error.status() == Some(404) => {}
+                    Err(error) => return Err(error),
+                }
             }
             Event::ToolExecutionSignal {
                 tool_id,
@@ -455,7 +466,7 @@ impl Connection {
 
     fn updated(&self, id: CallId, status: CallStatus, cancelled: bool) {
         if cancelled || status == CallStatus::Cancelled {
-            self.runner.cancel(id);
+            self.runner.cancel_unless_wanted(id);
         }
         self.notify_cards(CardEvent::CallUpdated(id, status));
     }

@@ -15,7 +15,7 @@ use atelier_executor::{Approval, Expect, Origin, Tools, shown};
 use serde_json::Value;
 
 /// A dispatched call, and what was approved.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DispatchedCall {
     pub(crate) tool_id: CallId,
     pub(crate) attempt: u32,
@@ -58,6 +58,19 @@ impl From<GatedCall> for DispatchedCall {
 }
 
 impl DispatchedCall {
+    /// The call as the server has it, after `signal` announced it. Some tokens see no previews:
+    /// then what was shown is taken from the signal, and this machine compares it with what it
+    /// would show.
+    pub(crate) fn stored(call: GatedCall, signal: &Self) -> Self {
+        let hides_preview = call.preview.is_none();
+        let mut stored = Self::from(call);
+        if hides_preview {
+            stored.base_checksum.clone_from(&signal.base_checksum);
+            stored.preview_digest = signal.preview_digest;
+        }
+        stored
+    }
+
     pub(crate) fn key(&self) -> Key {
         (self.tool_id, self.attempt)
     }

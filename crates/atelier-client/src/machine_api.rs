@@ -5,7 +5,11 @@ use atelier_api::{
     clients::NewClient,
     tools::{Claim, OutcomeReport, PreviewReport},
 };
-use atelier_core::{CallId, ClientId, gate::ToolOutcome, isolation::ReportedIsolation};
+use atelier_core::{
+    CallId, ClientId,
+    gate::{GatedCall, ToolOutcome},
+    isolation::ReportedIsolation,
+};
 use reqwest::Method;
 use serde_json::json;
 use std::{
@@ -59,9 +63,10 @@ impl MachineApi {
             .await
     }
 
-    pub(crate) async fn claim(&self, id: CallId, attempt: u32) -> Result<()> {
+    /// Claims a call, and returns it as the server has it.
+    pub(crate) async fn claim(&self, id: CallId, attempt: u32) -> Result<GatedCall> {
         let body = Claim { client_id: self.client, attempt };
-        self.project.api.post_only(&self.project.path(&format!("tools/{id}/claim")), &body).await
+        self.project.api.post(&self.project.path(&format!("tools/{id}/claim")), &body).await
     }
 
     pub(crate) async fn send_outcome(

@@ -12,7 +12,7 @@ use atelier_api::{
     work::{PlanApproval, PlanDetails, PlanRejection},
 };
 use atelier_core::{
-    Agent, AgentId, ApprovalId, CallId, Conversation, PlanId, Project,
+    Agent, AgentId, ApprovalId, CallId, Conversation, ConversationId, PlanId, Project,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use reqwest::Method;
@@ -58,6 +58,17 @@ impl ProjectApi {
 
     pub(crate) async fn call(&self, id: CallId) -> Result<GatedCall> {
         self.api.get(&self.path(&format!("tools/{id}"))).await
+    }
+
+    /// Whether the server says that the project does not exist.
+    pub(crate) async fn is_deleted(&self) -> Result<bool> {
+        is_missing(self.api.get::<Project>(&format!("/my/projects/{}", self.project.id)).await)
+    }
+
+    /// Whether the server says that a conversation of the project does not exist.
+    pub(crate) async fn is_conversation_deleted(&self, id: ConversationId) -> Result<bool> {
+        let path = self.path(&format!("chat/sessions/{id}"));
+        is_missing(self.api.get::<Conversation>(&path).await)
     }
 
     /// Calls with the given status, oldest first.
@@ -118,5 +129,13 @@ impl ProjectApi {
     pub(crate) async fn agent_name(&self, id: AgentId) -> Result<String> {
         let agent: Agent = self.api.get(&self.path(&format!("agents/{id}"))).await?;
         Ok(agent.name.to_string())
+    }
+}
+
+fn is_missing<T>(found: Result<T>) -> Result<bool> {
+    match found {
+        Ok(_) => Ok(false),
+        Err(error) if error.status() == Some(404) => Ok(true),
+        Err(error) => Err(error),
     }
 }

@@ -38,7 +38,7 @@ use command::{
     Judge, TOP_LEVEL,
     table::{Rule, compile},
 };
-use files::FileRules;
+use files::{FileRules, WRITES};
 use limits::Limits;
 use serde::Deserialize;
 use std::{
@@ -243,6 +243,7 @@ impl Policy {
                 judgement = self.stricter_for_file(judgement, path, access);
             }
         }
+        judgement = self.judge_ordinary_copy(call, judgement);
         for (param, path) in call.paths() {
             if param.kind.access() == Some(Access::Remove) {
                 judgement = self.protect_top_level(judgement, path, false);
@@ -251,11 +252,27 @@ impl Policy {
         for (param, glob) in call.globs() {
             let Kind::Glob(Some(access)) = param.kind else { continue };
             if let Some(class) = self.files.class(glob.as_str(), access) {
-                let found = class.judgement("the files searched").about(call.name());
+                let found = class.judgement(access, "the files searched").about(call.name());
                 judgement = judgement.stricter(found);
             }
         }
         self.restrict(judgement, &[call.name()])
+    }
+
+    /// Adds that a call writes an ordinary file although another file that it uses has a class: the
+    /// content would be ordinary from then on.
+    fn judge_ordinary_copy(&self, call: &ToolCall, judgement: Judgement) -> Judgement {
+        let used = || call.paths().filter_map(|(param, path)| Some((path, param.kind.access()?)));
+        let has_class = |(path, access): (&WorkspacePath, Access)| {
+            self.files.class(path.relative(), access).is_some()
+        };
+        let writes_ordinary =
+            used().any(|(path, access)| access == Access::Write && !has_class((path, access)));
+        if !writes_ordinary || !used().any(has_class) {
+            return judgement;
+        }
+        let reason = "The content of a file of a special kind gets an ordinary name.";
+        judgement.stricter(Judgement::new(Verdict::Medium, WRITES, reason).about(call.name()))
     }
 
     /// Makes a judgement stricter if the class of a file that the call uses demands it.
@@ -267,7 +284,7 @@ impl Policy {
     ) -> Judgement {
         match self.files.class(path.relative(), access) {
             Some(class) => {
-                let found = class.judgement(path.as_str()).about(judgement.subject());
+                let found = class.judgement(access, path.as_str()).about(judgement.subject());
                 judgement.stricter(found)
             }
             None => judgement,
@@ -376,7 +393,7 @@ impl Policy {
     /// the folder that they are in, and in the copy nothing would recognise them.
     pub fn judge_copied(&self, folder: &WorkspacePath) -> Judgement {
         match self.files.leading_to(folder.relative()) {
-            Some(class) => class.judgement(folder.as_str()),
+            Some(class) => class.judgement(Access::Read, folder.as_str()),
             None => Judgement::new(Verdict::Low, "file.read", "The folder is only looked at."),
         }
     }

@@ -83,7 +83,7 @@ impl Approval {
         let known = self.class.findings.is_empty() || self.class.covers(&judgement.class);
         judgement.verdict != Verdict::Deny
             && judgement.verdict <= self.up_to
-            && (judgement.verdict < self.up_to || known)
+            && (judgement.verdict == Verdict::Low || known)
     }
 }
 

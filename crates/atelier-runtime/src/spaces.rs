@@ -194,6 +194,15 @@ impl Spaces {
         }
     }
 
+    /// A wakeup proves nothing, so this looks whether the project exists.
+    async fn remove_if_deleted(&self, project: ProjectId) {
+        let Some(space) = self.existing(project) else { return };
+        let found = self.inner.store.project(space.owned()).await;
+        if matches!(found, Err(StoreError::NotFound)) {
+            self.remove_deleted(project);
+        }
+    }
+
     async fn announce_closed(
         &self,
         space: &WorkerSpace,
@@ -230,7 +239,7 @@ impl Spaces {
         while let Some(wakeup) = wakeups.next().await {
             match wakeup {
                 Wakeup::Agents(project) => self.forget_agents(project),
-                Wakeup::ProjectDeleted(project) => self.remove_deleted(project),
+                Wakeup::ProjectDeleted(project) => self.remove_if_deleted(project).await,
                 Wakeup::Everything => self.all().iter().for_each(|space| space.forget_agents()),
                 Wakeup::Tokens | Wakeup::Queue(..) | Wakeup::Work(_) | Wakeup::Memory => {}
             }

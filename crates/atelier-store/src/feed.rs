@@ -5,6 +5,7 @@
 //! always reads the log, and a look at the counters every few seconds finds what a lost
 //! notification would have reported.
 
+mod live;
 mod peers;
 pub(crate) mod redis;
 
@@ -15,11 +16,12 @@ use crate::{
     events::{Cursor, Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
+pub use live::Delta;
+use live::LiveEvent;
 use peers::Peers;
 use redis::Redis;
 use sqlx::AssertSqlSafe;
 use std::{
-    borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -170,16 +172,6 @@ pub(crate) struct Feed {
     /// Recent deltas, which are not stored, each with its number.
     deltas: Mutex<VecDeque<(u64, Arc<Delta>)>>,
     last_delta: watch::Sender<u64>,
-}
-
-/// A piece of a message that a model is still writing. It is delivered to current readers and not
-/// stored.
-#[derive(Debug)]
-pub struct Delta {
-    pub session: ConversationId,
-    pub name: Cow<'static, str>,
-    /// JSON in one line.
-    pub data: String,
 }
 
 /// The last events of a log, without gaps.
@@ -381,18 +373,13 @@ impl DeltaSender {
         if readers.is_empty() && peers.is_none() {
             return;
         }
-        let data = serde_json::json!({
-            "type": "MESSAGE_DELTA",
-            "project_id": self.project,
-            "session_id": self.session,
-            "task_id": self.task,
-            "text": text,
-        });
-        let delta = Arc::new(Delta {
-            session: self.session,
-            name: "MESSAGE_DELTA".into(),
-            data: data.to_string(),
-        });
+        let event = LiveEvent::MessageDelta {
+            project_id: self.project,
+            session_id: self.session,
+            task_id: self.task,
+            text: text.to_owned(),
+        };
+        let delta = Arc::new(Delta::from(&event));
         peers::deliver(&readers, &delta);
         if let Some(peers) = peers {
             self.has_peers.store(true, Ordering::Relaxed);

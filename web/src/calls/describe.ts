@@ -103,8 +103,13 @@ type Classified = Pick<ToolCall, "tool_name" | "rule" | "class">;
 
 /** The calls that a permission for this call's class would cover. */
 export function describeClass(call: Classified): string {
-  const also = (call.class?.findings ?? []).filter(
-    (finding) => finding !== call.rule && !/ (\*|\S+\/\*\*)$/.test(finding),
+  const findings = call.class?.findings ?? [];
+  // A finding about a file also names how the file is used, which the rule does not.
+  const decided = findings.includes(call.rule)
+    ? call.rule
+    : findings.find((finding) => finding.replace(/ (write|remove)$/, "") === call.rule);
+  const also = findings.filter(
+    (finding) => finding !== decided && !/ (\*|\S+\/\*\*)$/.test(finding),
   );
   const to = destinationsOf(call);
   let words = describeRule(call);

@@ -471,16 +471,24 @@ impl GatedCall {
             },
             false => rating.class,
         };
-        let more =
-            self.requires_approval && rating.verdict == self.risk_level && !class.covers(&found);
+        let more = self.requires_approval
+            && !riskier
+            && rating.verdict.needs_approval()
+            && !class.covers(&found);
         if riskier {
+            // A call that was not asked about so far has only destinations.
+            if !self.requires_approval {
+                class = CallClass { destinations: class.destinations, ..CallClass::default() };
+            }
             (self.risk_level, self.rule, self.reason) =
                 (rating.verdict, rating.rule, rating.reason);
             self.requires_approval = true;
-            class.destinations.extend(found.destinations);
-            self.class = CallClass { destinations: class.destinations, ..found };
+            self.class = found;
+            self.class.add(class);
         } else if more {
-            self.reason = rating.reason;
+            if rating.verdict == self.risk_level {
+                self.reason = rating.reason;
+            }
             class.add(found);
             self.class = class;
         }

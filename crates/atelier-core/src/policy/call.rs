@@ -316,14 +316,15 @@ impl Command {
 /// Longer lines are not split: their arguments are given one by one.
 const MOST_SPLIT: usize = 1000;
 
-/// Splits a line that a shell would read as one simple command into words. `None` if the line is
-/// one word, or if a shell would treat it specially: pipes, variables, patterns, assignments.
+/// The words of a line that a shell would read as one simple command; `None` if the line has no
+/// blanks, or if a shell would do anything else with it: pipes, variables, patterns, assignments.
 fn simple_command(line: &str) -> Option<Vec<String>> {
     // Blanks are the only white space that separates words here.
     if !line.contains(' ') || line.contains(char::is_control) {
         return None;
     }
     let (mut quote, mut escaped, mut at_start) = (None, false, true);
+    let mut in_first = true;
     for c in line.chars() {
         let is_escaped = std::mem::take(&mut escaped);
         match (c, quote) {
@@ -335,13 +336,20 @@ fn simple_command(line: &str) -> Option<Vec<String>> {
             ('|' | '&' | ';' | '<' | '>' | '(' | ')' | '*' | '?' | '[' | ']' | '{' | '}', None) => {
                 return None;
             }
-            ('~' | '#' | '!', None) if at_start => return None,
+            ('~' | '#', None) if at_start => return None,
+            // As the first word, it negates what a pipeline says.
+            ('!', None) if at_start && in_first => return None,
             _ => {}
         }
-        at_start = c == ' ' && quote.is_none() && !is_escaped;
+        let is_blank = c == ' ' && quote.is_none() && !is_escaped;
+        in_first &= at_start && is_blank || !is_blank;
+        at_start = is_blank;
     }
     let words = shlex::split(line)?;
-    ((2..=MOST_SPLIT).contains(&words.len()) && !words[0].contains('=')).then_some(words)
+    let first = words.first()?;
+    // A line is split once: what comes out must not look like a line again.
+    let is_final = words.len() > 1 || !(first.is_empty() || first.contains(' '));
+    (words.len() <= MOST_SPLIT && !first.contains('=') && is_final).then_some(words)
 }
 
 #[cfg(test)]

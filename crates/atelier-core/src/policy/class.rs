@@ -1,5 +1,6 @@
 //! The class of a call: what a standing permission for calls like it covers.
 
+use super::files::{REMOVES, WRITES};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ pub const CONFIGURED: &str = "as configured";
 #[cfg_attr(feature = "openapi", schema(as = CallClass))]
 #[serde(default)]
 pub struct CallClass {
-    /// All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings with
-    /// a lower verdict are left out.
+    /// All rules that a person is asked about, such as `tar` and `tar file.secret write`: each of
+    /// them rates the call as MEDIUM or HIGH.
     pub findings: BTreeSet<String>,
     /// Addresses and names of remotes in the call, exactly as written.
     pub destinations: BTreeSet<String>,
@@ -37,7 +38,7 @@ impl CallClass {
             && call.destinations.is_subset(&self.destinations)
     }
 
-    /// Adds another class at the same verdict.
+    /// Adds what else a person is asked about.
     pub fn add(&mut self, other: Self) {
         self.local_git &= other.local_git || other.findings.is_subset(&self.findings);
         self.findings.extend(other.findings);
@@ -53,10 +54,15 @@ impl CallClass {
         let mut words = format!("every {}", whats.join(" and "));
         let abouts =
             || self.findings.iter().map(|rule| split(rule).1).filter(|about| !about.is_empty());
-        let kind = |about: &'_ str| about.strip_prefix("file.").map(|kind| format!("“{kind}”"));
-        let kinds: BTreeSet<String> = abouts().filter_map(kind).collect();
-        if !kinds.is_empty() {
-            words += &format!(" on files of the kind {}", joined(&kinds));
+        let kind = |about: &str, way: &str| {
+            let (kind, rest) = split(about.strip_prefix("file.")?);
+            (rest == way).then(|| format!("“{kind}”"))
+        };
+        for (way, says) in WAYS {
+            let kinds: BTreeSet<String> = abouts().filter_map(|about| kind(about, way)).collect();
+            if !kinds.is_empty() {
+                words += &format!(" {says} files of the kind {}", joined(&kinds));
+            }
         }
         let is_folder = |about: &&str| about.ends_with("/**") || *about == "*";
         let folders: BTreeSet<String> =
@@ -65,7 +71,8 @@ impl CallClass {
             words += &format!(" on files in {}", joined(&folders));
         }
         let others: BTreeSet<String> = abouts()
-            .filter(|about| kind(about).is_none() && !is_folder(about))
+            .filter(|about| WAYS.iter().all(|(way, _)| kind(about, way).is_none()))
+            .filter(|about| !is_folder(about))
             .map(|about| format!("“{about}”"))
             .collect();
         if !others.is_empty() {
@@ -80,6 +87,9 @@ impl CallClass {
     }
 }
 
+/// The ways to use a file of a class: how the finding ends, and how it is said.
+const WAYS: [(&str, &str); 3] = [("", "on"), (WRITES, "writing"), (REMOVES, "taking away")];
+
 fn split(rule: &str) -> (&str, &str) {
     rule.split_once(' ').unwrap_or((rule, ""))
 }
@@ -91,6 +101,8 @@ fn joined(parts: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{CONFIGURED, CallClass};
+    use crate::{path::Roots, policy::Policy};
+    use serde_json::json;
 
     fn class(findings: &[&str], destinations: &[&str]) -> CallClass {
         let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
@@ -110,12 +122,20 @@ mod tests {
     }
 
     #[test]
+    fn reading_and_writing_are_apart() {
+        let given = class(&["sed file.secret"], &[]);
+        assert!(given.covers(&given));
+        assert!(!given.covers(&class(&["sed file.secret", "sed write"], &[])));
+        assert!(!given.covers(&class(&["sed file.secret", "sed file.secret write"], &[])));
+    }
+
+    #[test]
     fn classes_are_described_in_words() {
         for (class, words) in [
             (class(&["git.commit"], &[]), "every “git commit”"),
             (
-                class(&["write_file file.script"], &[]),
-                "every “write_file” on files of the kind “script”",
+                class(&["write_file file.script write"], &[]),
+                "every “write_file” writing files of the kind “script”",
             ),
             (
                 class(&["git.push --force"], &["origin"]),
@@ -128,6 +148,78 @@ mod tests {
             (class(&["npm.install"], &[CONFIGURED]), "every “npm install”"),
         ] {
             assert_eq!(class.in_words(), words);
+        }
+    }
+
+    /// A permission for reading a secret is none for writing it, and none for writing its content to an
+    /// ordinary file.
+    #[test]
+    fn a_permission_to_read_covers_no_writing() {
+        let command = |words: &[&str]| {
+            let params = json!({"command": words[0], "args": words[1..]});
+            Policy::builtin()
+                .judge_request("execute_command", params, &Roots::relative_only())
+                .1
+                .class
+        };
+        let given: [(&[&str], &[&[&str]]); 6] = [
+            (
+                &["sed", "-n", "p", ".env"],
+                &[&["sed", "-n", "w copy.txt", ".env"], &["sed", "-i", "s/a/b/", ".env"]],
+            ),
+            (
+                &["sort", ".env"],
+                &[&["sort", "-o", "copy.txt", ".env"], &["sort", "-o", ".env", "a"]],
+            ),
+            (&["awk", "{print}", ".env"], &[&["awk", "{print > \"copy.txt\"}", ".env"]]),
+            (
+                &["cp", ".env", "backup.env"],
+                &[&["cp", ".env", "plain.txt"], &["cp", ".env", "a/b"]],
+            ),
+            (&["mv", "old.env", "backup.env"], &[&["mv", "old.env", "plain.txt"]]),
+            (&["gcc", "--version"], &[&["gcc", "main.c", "-o", "src/app.py"]]),
+        ];
+        for (words, others) in given {
+            let class = command(words);
+            assert!(class.covers(&command(words)), "{words:?}: {class:?}");
+            for other in others {
+                assert!(!class.covers(&command(other)), "{words:?} {other:?}: {class:?}");
+            }
+        }
+        let mv = |from: &str, to: &str| {
+            let params = json!({"from": from, "to": to});
+            Policy::builtin().judge_request("move_file", params, &Roots::relative_only()).1.class
+        };
+        assert!(mv("a.env", "b.env").covers(&mv("c.env", "b.env")));
+        assert!(!mv("a.env", "b.env").covers(&mv("a.env", "plain.txt")));
+        assert!(!mv("notes.txt", "b.env").covers(&mv("b.env", "notes.txt")));
+    }
+
+    /// A permission for local git commands does not reach what decides where `git push` goes.
+    #[test]
+    fn choosing_the_remote_of_a_branch_is_no_local_git() {
+        let is_local = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let params = json!({"command": words[0], "args": words[1..]});
+            let roots = Roots::relative_only();
+            Policy::builtin().judge_request("execute_command", params, &roots).1.class.local_git
+        };
+        for line in ["git branch x main", "git checkout -b x", "git switch -c x", "git add -A"] {
+            assert!(is_local(line), "{line}");
+        }
+        for line in [
+            "git branch -u fork/main",
+            "git branch --set-upstream-to=fork/main",
+            "git branch --set-up fork/main",
+            "git branch -t x fork/main",
+            "git branch --track=inherit x main",
+            "git checkout -t fork/main",
+            "git checkout -b x --track fork/main",
+            "git checkout --guess x",
+            "git switch -tc x fork/main",
+            "git switch --guess x",
+        ] {
+            assert!(!is_local(line), "{line}");
         }
     }
 }

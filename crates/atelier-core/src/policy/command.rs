@@ -2,6 +2,7 @@
 
 mod awk;
 mod copies;
+mod jq;
 mod kind;
 mod parse;
 mod remote;
@@ -13,7 +14,7 @@ mod value;
 use super::{
     call::Command,
     class::{CONFIGURED, CallClass},
-    files::{Access, FileRules},
+    files::{Access, FileClass, FileRules},
     verdict::{Judgement, Verdict},
 };
 use crate::{
@@ -41,8 +42,8 @@ pub(super) struct Judge<'p, 'c> {
     cwd: &'c WorkspacePath,
     /// The strictest finding so far.
     worst: Option<Finding<'p>>,
-    /// Other findings with the same verdict as the strictest one.
-    others: Vec<Cow<'p, str>>,
+    /// Everything that a person is asked about.
+    asked: Vec<Cow<'p, str>>,
     /// Addresses and names of remotes.
     destinations: BTreeSet<String>,
     /// Whether there is an option that no rule lists. Then any argument may be its value.
@@ -75,7 +76,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             roots,
             cwd,
             worst: None,
-            others: Vec::new(),
+            asked: Vec::new(),
             destinations: BTreeSet::new(),
             unlisted: false,
             entered: Vec::new(),
@@ -126,21 +127,21 @@ impl<'p, 'c> Judge<'p, 'c> {
         (judgement, leaf)
     }
 
-    /// Everything that was found at the verdict, and where the command connects.
+    /// Everything that a person is asked about, and where the command connects.
     fn class(&mut self, leaf: &Rule, verdict: Verdict) -> CallClass {
-        let mut findings = BTreeSet::new();
-        if leaf.verdict == verdict {
+        let has_option = self.asked.iter().any(|about| about.starts_with('-'));
+        let mut findings: BTreeSet<_> =
+            self.asked.drain(..).map(|about| named(leaf, &about)).collect();
+        if leaf.verdict.needs_approval() {
             findings.insert(leaf.id.to_string());
-        }
-        if let Some(worst) = self.worst.as_ref().filter(|worst| worst.verdict == verdict) {
-            findings.insert(named(leaf, &worst.about));
-            findings.extend(self.others.drain(..).map(|about| named(leaf, &about)));
         }
         let mut destinations = std::mem::take(&mut self.destinations);
         if leaf.network && destinations.is_empty() {
             destinations.insert(CONFIGURED.to_owned());
         }
-        let local_git = leaf.local && verdict == Verdict::Medium && destinations.is_empty();
+        // What an option adds by itself, such as another remote for a branch, is not local.
+        let local_git =
+            leaf.local && verdict == Verdict::Medium && destinations.is_empty() && !has_option;
         CallClass { findings, destinations, local_git }
     }
 
@@ -164,19 +165,31 @@ impl<'p, 'c> Judge<'p, 'c> {
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
     {
-        match &self.worst {
-            Some(worst) if verdict < worst.verdict => {}
-            Some(worst) if verdict == worst.verdict => {
-                // Only what a person is asked about has a class.
-                if verdict.needs_approval() {
-                    self.others.push(words().0);
-                }
-            }
-            _ => {
-                let (about, reason) = words();
-                self.others.clear();
-                self.worst = Some(Finding { verdict, about, reason, code });
-            }
+        if !verdict.needs_approval() {
+            return self.note_worst(verdict, code, words);
+        }
+        // A finding below the verdict counts as well: a permission to read a secret is none to
+        // write an ordinary file.
+        let (about, reason) = words();
+        self.asked.push(about.clone());
+        self.note_worst(verdict, code, || (about, reason));
+    }
+
+    /// Notes that a file of a class is used in this way.
+    fn raise_class(&mut self, class: &FileClass, access: Access, reason: impl FnOnce() -> String) {
+        if class.verdict.needs_approval() {
+            self.asked.push(class.finding(access).into());
+        }
+        self.note_worst(class.verdict, class.code(), || (class.rule().into(), reason().into()));
+    }
+
+    fn note_worst<F>(&mut self, verdict: Verdict, code: FailureCode, words: F)
+    where
+        F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
+    {
+        if self.worst.as_ref().is_none_or(|worst| verdict > worst.verdict) {
+            let (about, reason) = words();
+            self.worst = Some(Finding { verdict, about, reason, code });
         }
     }
 
@@ -199,15 +212,17 @@ impl<'p, 'c> Judge<'p, 'c> {
         if access == Access::Remove {
             self.protect_top_level(&normal.relative, normal.directory);
         }
-        if matches!(access, Access::Write | Access::Output) {
+        let class = self.files.class(&normal.relative, access);
+        // To write an ordinary file is a finding of its own, beside those about files of a class:
+        // whoever may copy a secret to another secret may not copy it to an ordinary file.
+        let is_ordinary = class.is_none_or(|class| !class.verdict.needs_approval());
+        if is_ordinary && matches!(access, Access::Write | Access::Output) {
             self.raise(Verdict::Medium, || {
                 ("write".into(), "It writes a file of the project.".into())
             });
         }
-        if let Some(class) = self.files.class(&normal.relative, access) {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{raw}: {}", class.reason).into())
-            });
+        if let Some(class) = class {
+            self.raise_class(class, access, || format!("{raw}: {}", class.reason));
         }
         self.note(raw, normal.into_path(), access);
     }

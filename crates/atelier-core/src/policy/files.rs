@@ -22,6 +22,10 @@ pub enum Access {
     Remove,
 }
 
+/// How the finding about a file ends if the file is written, or taken away.
+pub(super) const WRITES: &str = "write";
+pub(super) const REMOVES: &str = "remove";
+
 /// A class of files, as written in `rules/files.toml` or in a server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +38,9 @@ pub struct FileClass {
     /// Patterns for file names, such as `*.pem`.
     #[serde(default)]
     names: Vec<String>,
+    /// Names of files that the class does not apply to although one of `names` matches them.
+    #[serde(default)]
+    except: Vec<String>,
     /// Names of directories. The class applies to the directory and everything in it.
     #[serde(default)]
     under: Vec<String>,
@@ -255,6 +262,11 @@ impl FileRules {
         if !last {
             return;
         }
+        let mut found = |at: usize| {
+            if !self.classes[at].except.iter().any(|except| except == name) {
+                found(at);
+            }
+        };
         self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
         self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
         for (part, end, at) in &self.within {
@@ -296,7 +308,7 @@ impl FileRules {
         // A change of an ordinary file is not a finding of its own, because the call itself is one.
         let plain = Judgement { class: CallClass::default(), ..plain };
         match self.class(path.relative(), access) {
-            Some(class) => plain.stricter(class.judgement(path.as_str())),
+            Some(class) => plain.stricter(class.judgement(access, path.as_str())),
             None => plain,
         }
     }
@@ -360,11 +372,31 @@ impl FileClass {
         }
     }
 
+    /// What is found if a call uses a file of this class. Each way to use it is a finding of its
+    /// own, because a permission to read files is none to write them.
+    pub(super) fn finding(&self, access: Access) -> String {
+        let rule = self.rule();
+        match access {
+            Access::Read => rule,
+            Access::Write | Access::Output => format!("{rule} {WRITES}"),
+            Access::Remove => format!("{rule} {REMOVES}"),
+        }
+    }
+
+    /// The rule that decides about files of this class.
+    pub(super) fn rule(&self) -> String {
+        format!("file.{}", self.id)
+    }
+
     /// The judgement that this class gives. `shown` is how people see the path.
-    pub(super) fn judgement(&self, shown: &str) -> Judgement {
+    pub(super) fn judgement(&self, access: Access, shown: &str) -> Judgement {
         let code = (self.verdict == Verdict::Deny).then(|| self.code());
         let reason = format!("{shown}: {}", self.reason);
-        Judgement { code, ..Judgement::new(self.verdict, format!("file.{}", self.id), reason) }
+        let mut judgement = Judgement::new(self.verdict, self.rule(), reason);
+        if self.verdict.needs_approval() {
+            judgement.class = CallClass::of(self.finding(access));
+        }
+        Judgement { code, ..judgement }
     }
 }
 

@@ -126,19 +126,17 @@ impl Judgement {
     }
 
     /// The stricter of two judgements of the same call. Needs and destinations add up, and so does
-    /// what was found at the same verdict.
+    /// what a person is asked about.
     pub fn stricter(self, other: Judgement) -> Judgement {
         let network = self.network || other.network;
         let timeout = self.timeout.or(other.timeout);
         let (mut strict, loose) =
             if other.verdict > self.verdict { (other, self) } else { (self, other) };
-        if strict.verdict == loose.verdict {
-            strict.class.add(loose.class);
-        } else if strict.verdict.needs_approval() {
-            strict.class.destinations.extend(loose.class.destinations);
-            if strict.class.findings.is_empty() {
+        if strict.verdict.needs_approval() {
+            if strict.verdict > loose.verdict && strict.class.findings.is_empty() {
                 strict.class.findings.insert(strict.rule.clone());
             }
+            strict.class.add(loose.class);
         }
         Judgement { network, timeout, ..strict }
     }
@@ -163,20 +161,25 @@ mod tests {
         let networked =
             Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
         let high = Judgement::new(High, "b", "b");
-        let both = Judgement { network: true, timeout: Some(5), ..high.clone() };
+        let class = CallClass { findings: ["a".into(), "b".into()].into(), ..CallClass::default() };
+        let both = Judgement { network: true, timeout: Some(5), class, ..high.clone() };
         assert_eq!(networked.clone().stricter(high.clone()), both);
         assert_eq!(high.stricter(networked.clone()), both);
     }
 
     #[test]
-    fn everything_found_at_the_deciding_verdict_is_kept() {
+    fn everything_that_people_are_asked_about_is_kept() {
         let low = Judgement::new(Low, "l", "l");
         let first = Judgement::new(Medium, "a", "a");
         let both = first.clone().stricter(Judgement::new(Medium, "b", "b")).stricter(low);
         // If two judgements are equally strict, the first one gives the reason.
         let class = CallClass { findings: ["a".into(), "b".into()].into(), ..CallClass::default() };
         assert_eq!(both, Judgement { class, ..first });
-        assert_eq!(both.stricter(Judgement::new(High, "c", "c")).class, CallClass::of("c"));
+        let all = CallClass {
+            findings: ["a".into(), "b".into(), "c".into()].into(),
+            ..CallClass::default()
+        };
+        assert_eq!(both.stricter(Judgement::new(High, "c", "c")).class, all);
         assert_eq!(
             Judgement::new(High, "file.secret", "s").about("tar").class,
             CallClass::of("tar file.secret")

@@ -52,6 +52,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("status.submoduleSummary", "false"),
     ("diff.submodule", "short"),
     ("fetch.recurseSubmodules", "false"),
+    // Only an option that a person is asked about chooses the remote of a branch, because a later
+    // `git push` that names no remote goes there.
+    ("branch.autoSetupMerge", "false"),
+    ("checkout.guess", "false"),
     ("safe.bareRepository", "explicit"),
     // The sandbox decides what the process may read, not git's check of owners.
     ("safe.directory", "*"),

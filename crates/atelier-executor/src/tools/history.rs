@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use atelier_core::policy::call;
 use atelier_core::policy::git::{
     GitDecision, GitFacts, Line, Meaning, Scope, Shown, names_no_commit, overwritten_path,
+    subcommand,
 };
 use atelier_core::policy::verdict::{Judgement, Verdict};
 
@@ -49,6 +50,13 @@ impl Tools<'_> {
             let why =
                 format!("{path} is a file or folder here. Uncommitted changes in it are lost.");
             return high(judgement, "discard", why);
+        }
+        if let Some(found) = self.staged_secret(runner, command) {
+            let why = match found {
+                Ok(path) => format!("{path}: it is not in the repository yet, and would be added."),
+                Err(why) => format!("Nobody can tell which files it adds: {why}."),
+            };
+            return high(judgement, "file.secret", why);
         }
         // A person who is asked about a file by its name also says whether it is shown.
         let names_it = judgement.verdict == Verdict::High && judgement.rule.contains("file.");
@@ -94,6 +102,43 @@ impl Tools<'_> {
             Ok((GitDecision::about(&line, existing, facts), false))
         });
         decided.unwrap_or_else(|why| (GitDecision::unclear(why), false))
+    }
+
+    /// A secret file that `git add` would add although the command does not name it.
+    fn staged_secret(
+        &self,
+        runner: &Runner,
+        command: &call::Command,
+    ) -> Option<Result<String, &'static str>> {
+        let (at, _) = subcommand(&command.args)?;
+        if !matches!(command.args[at].as_str(), "add" | "stage") {
+            return None;
+        }
+        let (repository, _) = match Repository::open(self, runner, command, None) {
+            Ok(opened) => opened?,
+            Err(why) => return Some(Err(why)),
+        };
+        let secrets = match repository.untracked_secrets() {
+            Ok(secrets) => secrets,
+            Err(why) => return Some(Err(why)),
+        };
+        let words = command.args[at + 1..].iter();
+        // Only files that are in the repository already.
+        if words.clone().any(|word| matches!(word.as_str(), "-u" | "--update")) {
+            return None;
+        }
+        let named: Vec<&str> =
+            words.map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+        let is_added = |secret: &&String| {
+            let place = repository.top().join(secret);
+            let adds = |word: &&str| {
+                word.contains([':', '*', '?', '[', '\\'])
+                    || place.starts_with(self.place_of(command, word))
+            };
+            // Without a path, `-A` adds everything.
+            named.is_empty() || named.iter().any(adds)
+        };
+        secrets.iter().find(is_added).map(|secret| Ok(secret.clone()))
     }
 
     /// The facts that a decision about a command line needs.

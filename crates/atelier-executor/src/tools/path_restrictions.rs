@@ -79,7 +79,7 @@ impl Tools<'_> {
             secrets: hides_secrets,
             repositories: !looks || git,
             into_repositories: !git,
-            packages: !looks || outside || reads_folders(command),
+            packages: !looks || outside || !reads_only_named(command),
         };
         let (mut hidden, repositories, _) = self.find(wanted)?;
         let (mut hooks, mut read_only) = (Vec::new(), Vec::new());
@@ -345,10 +345,20 @@ pub(super) fn outermost(hidden: &mut Vec<PathBuf>) {
     hidden.extend(all.iter().filter(|path| !is_below(path)).cloned());
 }
 
-/// Whether the program reads files in folders without naming each file.
-fn reads_folders(command: &call::Command) -> bool {
-    matches!(command.command.as_str(), "grep" | "egrep" | "fgrep" | "rg" | "diff")
-        || (command.command == "git" && compares_files(&command.args))
+/// Programs that read only the files that their arguments name, if nobody was asked.
+const READ_ONLY_NAMED: [&str; 25] = [
+    "awk", "cat", "cut", "date", "du", "echo", "file", "find", "head", "jq", "ls", "nl", "pwd",
+    "sed", "sort", "stat", "tail", "test", "tree", "true", "uname", "uniq", "wc", "which",
+    "whoami",
+];
+
+/// Whether the program reads the contents of no other files than those that it is told of one by
+/// one, and which were rated. A program that nobody thought of here reads others.
+fn reads_only_named(command: &call::Command) -> bool {
+    match command.command.as_str() {
+        "git" => !compares_files(&command.args),
+        name => READ_ONLY_NAMED.contains(&name),
+    }
 }
 
 /// Whether the program packs whole folders into one file. Inside that file, names protect nothing.

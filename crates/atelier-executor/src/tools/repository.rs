@@ -292,6 +292,18 @@ impl<'a> Repository<'a> {
         Ok(self.known.history.protected.clone())
     }
 
+    /// Secret files of the working tree that are neither in the index nor ignored by git.
+    pub(super) fn untracked_secrets(&self) -> Answer<BTreeSet<String>> {
+        let list = ["ls-files", "-z", "--full-name", "--others", "--exclude-standard", "--", ":/"];
+        let listed = self.ask(&list)?;
+        if !listed.success {
+            return Err(TOO_LARGE);
+        }
+        let mut protected = ProtectedPaths::default();
+        listed.stdout.split('\0').for_each(|path| self.classify(path, &mut protected));
+        Ok(protected.secret)
+    }
+
     /// Examines what is new since the last time, and the history of these commits.
     fn scan(&mut self, named: &[String]) -> Answer<()> {
         let references = self.fingerprint(&REFERENCES);

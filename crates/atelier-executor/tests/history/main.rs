@@ -411,3 +411,40 @@ fn ordinary_looks_into_history_are_not_asked_about() {
     let shown = approved(&f, "execute_command", inside, &Approval::none());
     assert_eq!(shown.fields["stdout"], "x\n", "{shown:?}");
 }
+
+/// TL-02.1: what `git add` would take in without being told its name is asked about like a file that
+/// is named, so that a permission for local git commands commits no secrets.
+#[test]
+fn adding_a_secret_that_is_not_named_is_asked_about() {
+    let f = Fixture::new();
+    assert!(f.bash("git init -q ."));
+    f.put("src/a.txt", "a\n");
+    f.put("conf/.env", "TOKEN=SECRET\n");
+    f.put("ignored/.env", "TOKEN=SECRET\n");
+    f.put(".gitignore", "ignored/\n");
+    let judged = |args: &[&str]| {
+        let judged = f.judge("execute_command", json!({ "command": "git", "args": args }));
+        (judged.verdict, judged.class.local_git)
+    };
+    for args in [
+        &["add", "-A"][..],
+        &["add", "."],
+        &["add", "--all", "src", "conf"],
+        &["stage", "conf"],
+        &["add", "*"],
+        &["add", "--", ":/"],
+        &["-C", "conf", "add", "."],
+    ] {
+        assert_eq!(judged(args), (Verdict::High, false), "{args:?}");
+    }
+    for args in [
+        &["add", "src"][..],
+        &["add", "-u"],
+        &["add", "src/a.txt", ".gitignore"],
+        &["-C", "src", "add", "."],
+    ] {
+        assert_eq!(judged(args), (Verdict::Medium, true), "{args:?}");
+    }
+    assert!(f.bash("rm conf/.env"));
+    assert_eq!(judged(&["add", "-A"]), (Verdict::Medium, true));
+}

@@ -3,13 +3,16 @@
 //! PostgreSQL does.
 //!
 //! A message has the sending node in its first line, and one piece of news in each other line.
+//!
+//! Redis may let others send messages too. So a message can only make nodes look again, and deliver
+//! events that are never stored ([`LiveEvent`]).
 
-use super::{Delta, Feed, Feeds, Wakeup, redis::Redis};
+use super::{Delta, Feed, Feeds, Wakeup, live::LiveEvent, redis::Redis};
 use crate::{
     db::{Conn, Pg, sql},
     events::{Scope, StoredEvent},
 };
-use atelier_core::{ConversationId, NodeId, ProjectId, UserId};
+use atelier_core::{NodeId, ProjectId, UserId};
 use metrics::counter;
 use std::{
     collections::BTreeSet,
@@ -286,17 +289,18 @@ impl Feeds {
         let mut parts = rest.splitn(5, ' ');
         let mut id = || parts.next().and_then(|id| Uuid::parse_str(id).ok());
         let (Some(owner), Some(project), Some(session)) = (id(), id(), id()) else { return };
-        let (Some(name), Some(data)) = (parts.next(), parts.next()) else { return };
+        // The name is in the data as well.
+        let (Some(_), Some(data)) = (parts.next(), parts.next()) else { return };
+        let Ok(event) = serde_json::from_str::<LiveEvent>(data) else { return };
+        if (event.project().0, event.session().0) != (project, session) {
+            return;
+        }
         let readers = self.readers(UserId(owner), ProjectId(project));
         if readers.is_empty() {
             return;
         }
-        let delta = Arc::new(Delta {
-            session: ConversationId(session),
-            name: name.to_owned().into(),
-            data: data.to_owned(),
-        });
-        deliver(&readers, &delta);
+        // Written anew, so that nothing of the message itself gets into a stream.
+        deliver(&readers, &Arc::new(Delta::from(&event)));
     }
 
     /// The feeds that show the words of a project.

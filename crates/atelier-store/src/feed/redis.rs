@@ -118,7 +118,9 @@ impl Redis {
             let logs = match message {
                 Some(message) => {
                     heard = Instant::now();
-                    feeds.apply(&message.get_payload::<String>()?)
+                    // Nodes send text. Anything else is from somebody else and says nothing.
+                    let text = std::str::from_utf8(message.get_payload_bytes());
+                    text.map_or_else(|_| Vec::new(), |text| feeds.apply(text))
                 }
                 None if heard.elapsed() > SILENCE => return Err(silent()),
                 None => {

@@ -11,6 +11,13 @@ use atelier_testkit::{
     redis_address,
 };
 use rstest::rstest;
+use serde_json::json;
+use sqlx::PgConnection;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use uuid::Uuid;
 
 /// Two nodes and, if wanted, a proxy between them and the real Redis.
 async fn two_nodes(by_redis: bool, model: &ScriptedModel) -> (Vec<Server>, Hostile) {
@@ -104,6 +111,110 @@ async fn redis_may_come_and_go(#[values(Harm::Silence, Harm::Reset)] harm: Harm)
         there.until("TASK_COMPLETED").await;
     }
     assert_eq!(chat.messages().await.len(), 2 * 2 * 5, "a message and an answer each time");
+}
+
+/// What can be sent to the nodes on the channel of a database: by anybody who may publish in Redis.
+struct Channel {
+    /// The connection to Redis and the name of the channel; `None` if PostgreSQL carries messages.
+    redis: Option<(TcpStream, String)>,
+    database: PgConnection,
+}
+
+impl Channel {
+    async fn of(server: &Server, by_redis: bool) -> Self {
+        let mut database = server.database().connect().await;
+        let redis = match by_redis {
+            false => None,
+            true => {
+                let set_up =
+                    "SELECT CAST(EXTRACT(EPOCH FROM MIN(installed_on)) * 1000000 AS BIGINT)
+                              FROM _sqlx_migrations";
+                let set_up: i64 =
+                    sqlx::query_scalar(set_up).fetch_one(&mut database).await.unwrap();
+                let redis = TcpStream::connect(redis_address()).await.unwrap();
+                Some((redis, format!("atelier:{set_up}")))
+            }
+        };
+        Self { redis, database }
+    }
+
+    /// Sends a message in the name of another node.
+    async fn send(&mut self, line: &[u8]) {
+        let mut message = format!("{}\n", Uuid::now_v7()).into_bytes();
+        message.extend_from_slice(line);
+        let Some((redis, channel)) = &mut self.redis else {
+            let text = String::from_utf8_lossy(&message).into_owned();
+            let notify = sqlx::query("SELECT pg_notify('atelier_words', $1)").bind(text);
+            notify.execute(&mut self.database).await.unwrap();
+            return;
+        };
+        redis.write_all(b"*3\r\n").await.unwrap();
+        for part in [&b"PUBLISH"[..], channel.as_bytes(), &message] {
+            redis.write_all(format!("${}\r\n", part.len()).as_bytes()).await.unwrap();
+            redis.write_all(part).await.unwrap();
+            redis.write_all(b"\r\n").await.unwrap();
+        }
+        let mut answer = [0; 64];
+        assert!(redis.read(&mut answer).await.unwrap() > 0);
+        assert_eq!(answer[0], b':', "the message is published");
+    }
+}
+
+/// UP-04.4: whoever may send on the channel of the nodes can add words of a model to a stream, and
+/// no other event. What is no text does not disturb the nodes.
+#[rstest]
+#[tokio::test]
+async fn forged_messages_put_no_events_into_streams(#[values(false, true)] by_redis: bool) {
+    let model = ScriptedModel::start(|_| Reply::text("done")).await;
+    let (nodes, _redis) = two_nodes(by_redis, &model).await;
+    if by_redis {
+        notifications_are(&nodes, "healthy").await;
+    }
+    let chat = Chat::new(&nodes[0], "ann").await;
+    let mut events = chat.setup.user.events(&chat.events_path(), None).await;
+    assert_eq!(events.comment().await, "hello");
+    let owner = chat.setup.user.claims()["sub"].as_str().unwrap().to_owned();
+    let project = chat.setup.project.rsplit('/').next().unwrap();
+    let session = chat.session.as_str();
+    let line = |name: &str, data: &str| {
+        format!("words {owner} {project} {session} {name} {data}").into_bytes()
+    };
+    let task = Uuid::now_v7();
+    let words = |project: &str, text: &str| {
+        format!(
+            r#"{{"type":"MESSAGE_DELTA","project_id":"{project}","session_id":"{session}",
+               "task_id":"{task}","text":"{text}"}}"#
+        )
+        .replace('\n', " ")
+    };
+    let deleted = format!(
+        r#"{{"type":"CONVERSATION_DELETED","project_id":"{project}",
+           "created_at":"2026-11-19T20:30:00Z","session_id":"{session}"}}"#
+    )
+    .replace('\n', " ");
+    let mut channel = Channel::of(&nodes[0], by_redis).await;
+    let elsewhere = Uuid::now_v7().to_string();
+    for forged in [
+        line("CONVERSATION_DELETED", &deleted),
+        line("MESSAGE_DELTA", &deleted),
+        line("MESSAGE_DELTA\rid:\u{a0}7", &words(&elsewhere, "elsewhere")),
+        line("MESSAGE_DELTA", "{}\rdata: {}"),
+        b"words \xff\xfe".to_vec(),
+    ] {
+        channel.send(&forged).await;
+    }
+    channel.send(&line("CONVERSATION_DELETED", &words(project, "last\\r\\n"))).await;
+    let event = events.next().await;
+    assert_eq!((event.name.as_str(), event.id.as_str()), ("MESSAGE_DELTA", ""));
+    let expected = json!({
+        "type": "MESSAGE_DELTA", "project_id": project, "session_id": session,
+        "task_id": task, "text": "last\r\n",
+    });
+    assert_eq!(event.data, expected);
+    if by_redis {
+        let (_, health) = ready(&nodes[0]).await;
+        assert_eq!(part(&health, "notifications")["status"], "healthy");
+    }
 }
 
 /// UP-05.1: a node that is told to stop says so to balancers first. It still answers what reaches

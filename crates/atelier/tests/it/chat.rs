@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 #[derive(Clone)]
 pub(crate) struct Chat {
     pub(crate) setup: ProjectSetup,
-    session: String,
+    pub(crate) session: String,
 }
 
 impl Chat {

@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 mod crash;
+mod forged;
 mod git;
 mod layers;
 mod limits;

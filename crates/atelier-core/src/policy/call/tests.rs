@@ -161,6 +161,10 @@ fn one_simple_command_line_is_split_as_a_shell_would() {
         (r#"grep "a b" x\ y.txt"#, &["grep", "a b", "x y.txt"]),
         ("  ls  -la ", &["ls", "-la"]),
         ("cargo test a::b=c", &["cargo", "test", "a::b=c"]),
+        ("ls ", &["ls"]),
+        (" pwd", &["pwd"]),
+        ("test ! -f x", &["test", "!", "-f", "x"]),
+        ("test a != b", &["test", "a", "!=", "b"]),
     ] {
         assert_eq!(parse(json!({"command": line})), words, "{line}");
     }
@@ -178,6 +182,9 @@ fn one_simple_command_line_is_split_as_a_shell_would() {
         "ls ~/x y",
         "FOO=1 make x",
         "! true x",
+        " ! true",
+        "'ls -l' ",
+        " ''",
         "make x &",
         "(ls x)",
         "echo {a,b} x",

@@ -22,9 +22,8 @@ impl Judge<'_, '_> {
                 if let Some(class) =
                     normal.and_then(|it| self.files.class(&it.relative, Access::Write))
                 {
-                    self.raise_coded(class.verdict, class.code(), || {
-                        let reason = format!("{landed}, if {dest} is a folder: {}", class.reason);
-                        (format!("file.{}", class.id).into(), reason.into())
+                    self.raise_class(class, Access::Write, || {
+                        format!("{landed}, if {dest} is a folder: {}", class.reason)
                     });
                 }
                 self.path(&landed, Access::Write);
@@ -38,11 +37,8 @@ impl Judge<'_, '_> {
     fn rate_paths_inside(&mut self, source: &str) {
         let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
         if let Some(class) = self.files.leading_to(&normal.relative) {
-            self.raise_coded(class.verdict, class.code(), || {
-                let reason = format!(
-                    "{source} may hold files that are asked about because of where they lie."
-                );
-                (format!("file.{}", class.id).into(), reason.into())
+            self.raise_class(class, Access::Read, || {
+                format!("{source} may hold files that are asked about because of where they lie.")
             });
         }
     }
@@ -56,9 +52,7 @@ impl Judge<'_, '_> {
         // There may also be products with this suffix whose names are not in the command line.
         let product = named("x");
         if let Some(class) = self.files.class(&product, Access::Write) {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{product}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Write, || format!("{product}: {}", class.reason));
         }
         for operand in operands.filter(|operand| !operand.ends_with('/')) {
             let (dir, base) =

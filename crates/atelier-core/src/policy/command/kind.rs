@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     Sed,
     /// An awk program.
     Awk,
+    /// A jq filter.
+    Jq,
     /// A suffix for backups. It must not contain a directory.
     Suffix,
     /// A format of `date`, such as `+%Y`. Anything else would set the clock.
@@ -108,6 +110,7 @@ impl Kind {
             "code" => Self::Code,
             "sed" => Self::Sed,
             "awk" => Self::Awk,
+            "jq" => Self::Jq,
             "suffix" => Self::Suffix,
             "plus" => Self::Plus,
             "archive" => Self::Archive,

@@ -1,7 +1,7 @@
 //! Rates the value of an argument by the argument's kind.
 
 use super::{
-    Judge, awk,
+    Judge, awk, jq,
     kind::{Kind, listed},
     sed,
 };
@@ -95,6 +95,7 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Arg | Kind::Response => self.argument(text),
             Kind::Sed => sed::effects(text, &mut |effect| self.effect(&effect)),
+            Kind::Jq => self.filter(text),
             Kind::Awk => awk::effects(text, &mut |effect| self.effect(&effect)),
             Kind::Suffix if text.contains('/') => {
                 self.deny("suffix", "The suffix of its backups names a directory.");
@@ -188,9 +189,7 @@ impl<'c> Judge<'_, 'c> {
             .class(&normal.relative, Access::Output)
             .filter(|class| class.verdict == Verdict::Deny)
         {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Output, || format!("{text}: {}", class.reason));
         }
     }
 
@@ -243,9 +242,7 @@ impl<'c> Judge<'_, 'c> {
     /// Rates reading a file by its class.
     fn secret(&mut self, relative: &str, shown: &str) {
         if let Some(class) = self.files.class(relative, Access::Read) {
-            self.raise_coded(class.verdict, class.code(), || {
-                (format!("file.{}", class.id).into(), format!("{shown}: {}", class.reason).into())
-            });
+            self.raise_class(class, Access::Read, || format!("{shown}: {}", class.reason));
         }
     }
 
@@ -259,6 +256,16 @@ impl<'c> Judge<'_, 'c> {
                 "It changes directory, and then a path that goes up could lead outside.",
             );
         }
+    }
+
+    /// Rates a jq filter, which can name files by itself.
+    fn filter(&mut self, text: &str) {
+        if !jq::looks_elsewhere(text) {
+            return;
+        }
+        // Any text of the filter may be the name of a module or the folder that it is looked for in.
+        text.split('"').for_each(|part| self.maybe_path(part));
+        self.high("script.unclear", "The filter reads more than the files at the end of the call.");
     }
 
     /// Rates an effect of a script.

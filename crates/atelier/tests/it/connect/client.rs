@@ -154,6 +154,17 @@ impl ConnectProcess {
         self.process.wait().unwrap();
     }
 
+    /// Stops the client until [`Self::thaw`].
+    pub(crate) fn freeze(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    }
+
     /// Interrupts the client, as a person does with Ctrl-C.
     pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.process);

@@ -118,7 +118,7 @@ fn the_kind_of_a_file_is_part_of_the_class() {
     let findings = |new| begun(&rules(), new, &sandboxed()).0.class.findings;
     assert_eq!(call.class, CallClass::of("delete_file"));
     assert!(
-        findings(delete(".env")).contains("delete_file file.secret"),
+        findings(delete(".env")).contains("delete_file file.secret remove"),
         "{:?}",
         findings(delete(".env"))
     );
