@@ -620,9 +620,9 @@ export interface paths {
         /**
          * Set a budget
          * @description People set their own budget. Admins of a tenant set the tenant's and those of its people. Admins
-         *     of the tenant `models.admin_tenant` set the server's and those of all tenants. For each number the
-         *     smallest counts of what was set and of the configuration, so nobody can raise what somebody above
-         *     has set. A task that has used up a budget ends with `budget_exceeded` before its next step.
+         *     of the tenant `models.admin_tenant` set the server's and those of all tenants. For each number
+         *     the smallest counts of what was set and of the configuration, so nobody can raise what somebody
+         *     above has set. A task that has used up a budget ends with `budget_exceeded` before its next step.
          */
         put: operations["usage_set_budget"];
         post?: never;
@@ -1963,8 +1963,8 @@ export interface components {
         BudgetList: {
             budgets: components["schemas"]["BudgetReport"][];
             /**
-             * @description The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant and
-             *     of its people, `server` those of the server and of any tenant.
+             * @description The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant
+             *     and of its people, `server` those of the server and of any tenant.
              */
             may_set: components["schemas"]["ModelLevel"][];
         };
@@ -2007,9 +2007,9 @@ export interface components {
          */
         BudgetUnit: "tokens" | "cost";
         /**
-         * @description A budget that holds for the project is nearly or wholly used up. Sent once for each number of
-         *     a budget, to the project that noticed it first. The numbers are null for the budgets of a
-         *     tenant and of the server, because they would tell about others.
+         * @description A budget that holds for the project is nearly or wholly used up. Sent once for each number
+         *     of a budget, to the project that noticed it first. The numbers are null for the budgets of
+         *     a tenant and of the server, because they would tell about others.
          */
         BudgetWarningEvent: {
             /** Format: date-time */
