@@ -63,7 +63,9 @@ impl Grant {
     pub fn covers(&self, call: &GatedCall, session: Option<Uuid>) -> bool {
         let risk = match call.risk_level {
             Verdict::Low | Verdict::Deny => false,
-            Verdict::Medium => true,
+            // A class that was given for a HIGH call has the findings of milder ones as well, but
+            // nobody was asked about those by themselves.
+            Verdict::Medium => self.scope != GrantScope::Class || !self.include_high,
             Verdict::High => self.include_high && !lands(call),
         };
         risk && self.concerns(call)
