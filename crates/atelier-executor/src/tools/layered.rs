@@ -86,6 +86,10 @@ impl<'t> Tools<'t> {
         self.with_pending(call, |held, pending, _| {
             let is_secret = |path: &Path| self.is_secret(path);
             let shown = difference(self.workspace, held, &pending.set, is_secret, &[]);
+            // What comes back was in the workspace before. What is new must be seen.
+            if let Some(unshown) = shown.unshown.filter(|_| call.name() != "undo") {
+                return Err(unshown.refused());
+            }
             Ok(Preview::Landing { digest: pending.digest.clone(), diff: shown.text })
         })
     }
@@ -337,7 +341,7 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
     let shown = difference(tools.workspace, &held, &set, is_secret, &conflicts);
     Ok(fields(json!({
-        "diff": shown.text, "truncated": shown.truncated, "files": set.steps.len(),
+        "diff": shown.text, "truncated": shown.unshown.is_some(), "files": set.steps.len(),
     })))
 }
 
