@@ -84,8 +84,8 @@ impl<'t> Tools<'t> {
     /// The changes that landing or undoing would make, for the person who decides.
     pub(super) fn preview_landing(&self, call: &ToolCall) -> Result<Preview> {
         self.with_pending(call, |held, pending, _| {
-            let is_secret = |path: &Path| self.is_secret(path);
-            let shown = difference(self.workspace, held, &pending.set, is_secret, &[]);
+            let is_withheld = self.withheld();
+            let shown = difference(self.workspace, held, &pending.set, is_withheld, &[]);
             // What comes back was in the workspace before. What is new must be seen.
             if let Some(unshown) = shown.unshown.filter(|_| call.name() != "undo") {
                 return Err(unshown.refused());
@@ -337,9 +337,9 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let lock = layer.lock()?;
     let held = tools.layers()?.door.hold(tools.workspace)?;
     let (set, conflicts) = layer.shown(tools.workspace, run.call.path_list("paths"), &lock)?;
-    let is_secret = |path: &Path| tools.is_secret(path);
+    let is_withheld = tools.withheld();
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
-    let shown = difference(tools.workspace, &held, &set, is_secret, &conflicts);
+    let shown = difference(tools.workspace, &held, &set, &is_withheld, &conflicts);
     Ok(fields(json!({
         "diff": shown.text, "truncated": shown.unshown.is_some(), "files": set.steps.len(),
     })))
