@@ -121,11 +121,11 @@ impl Store {
         by: &[UsageColumn],
         limit: usize,
     ) -> Result<Vec<UsageRow>> {
-        let sql = select(by, &filter.of, limit);
+        let statement = select(by, &filter.of, limit);
         let any = filter.project.is_none();
         let project = filter.project.map_or(Uuid::nil(), |project| project.0);
         let mut conn = self.db.connect().await?;
-        let query = crate::db::sql(sql).bind(filter.from.to_string()).bind(filter.to.to_string());
+        let query = sql(statement).bind(filter.from.to_string()).bind(filter.to.to_string());
         let query = match &filter.of {
             BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
                 query.bind(*id)
@@ -163,7 +163,7 @@ impl Store {
             BudgetOwner::Person(_) => (DAYS, "user_id"),
             BudgetOwner::Project(_) => (DAYS, "project_id"),
         };
-        let sql = format!(
+        let statement = format!(
             "SELECT CAST(COALESCE(SUM(CASE WHEN day = $2 THEN tokens ELSE 0 END), 0) AS BIGINT),
                     CAST(COALESCE(SUM(CASE WHEN day = $2 THEN cost_nanos ELSE 0 END), 0) AS BIGINT),
                     CAST(COALESCE(SUM(tokens), 0) AS BIGINT),
@@ -171,7 +171,7 @@ impl Store {
              FROM (SELECT {columns} WHERE {of_owner} = $1 AND day >= $3 AND day <= $2) AS used"
         );
         let mut conn = self.db.connect().await?;
-        let query = crate::db::sql(sql);
+        let query = sql(statement);
         let query = match of {
             BudgetOwner::Person(UserId(id)) | BudgetOwner::Project(ProjectId(id)) => {
                 query.bind(*id)
@@ -197,11 +197,11 @@ impl Store {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
                 // A month has no day, and so comes before all of its days.
-                for sql in [
+                for statement in [
                     "DELETE FROM budget_warnings WHERE period < $1",
                     "DELETE FROM usage_totals WHERE day < $1",
                 ] {
-                    crate::db::sql(sql).bind(&oldest[..7]).execute(&mut tx.conn).await?;
+                    sql(statement).bind(&oldest[..7]).execute(&mut tx.conn).await?;
                 }
                 let days = sql("DELETE FROM usage_days WHERE day < $1");
                 let removed = days.bind(&oldest).execute(&mut tx.conn).await?;

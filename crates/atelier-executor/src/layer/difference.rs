@@ -372,10 +372,6 @@ fn old(workspace: &Workspace, step: &PathChange) -> Option<String> {
     }
 }
 
-fn new(held: &Held<'_>, step: &PathChange) -> Option<String> {
-    new_bytes(held, step).and_then(readable)
-}
-
 /// The new content; empty if there will be no file, `None` if it is too long.
 fn new_bytes(held: &Held<'_>, step: &PathChange) -> Option<Vec<u8>> {
     match (&step.after, &step.source) {
