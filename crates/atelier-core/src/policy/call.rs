@@ -342,7 +342,7 @@ fn simple_command(line: &str) -> Option<Vec<String>> {
             _ => {}
         }
         let is_blank = c == ' ' && quote.is_none() && !is_escaped;
-        in_first &= at_start && is_blank || !is_blank;
+        in_first &= at_start || !is_blank;
         at_start = is_blank;
     }
     let words = shlex::split(line)?;
