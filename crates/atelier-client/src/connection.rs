@@ -385,10 +385,8 @@ impl Connection {
             Event::ClientDisconnected { .. } => return self.report_active_machine().await,
             // Events only say that there is something to look at. What they make this machine do is
             // what the server answers when it is asked.
-            Event::ProjectDeleted {} => {
-                if runner.machine.project.is_deleted().await? {
-                    return Err(Error::ProjectDeleted);
-                }
+            Event::ProjectDeleted {} if runner.machine.project.is_deleted().await? => {
+                return Err(Error::ProjectDeleted);
             }
             Event::ConversationDeleted { session_id } => runner.end_layer(session_id),
             Event::ToolPreviewRequest { tool_id, client_id, .. }

@@ -311,7 +311,7 @@ async fn client_token_cannot_approve() {
 #[tokio::test]
 async fn card_warns_before_it_expires() {
     let machine = Machine::new();
-    let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
+    let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "8s").start().await;
     let setup = ProjectSetup::new(server.user("ann")).await;
     let client = machine.connect_with(&setup, &server.url, &["--no-approve"]).await;
     let call = setup.execute("create_directory", json!({"path": "d"})).await;
@@ -330,6 +330,9 @@ async fn card_warns_before_it_expires() {
     ann.sees("asked again").await;
     let card = ann.sees(KEYS).await;
     assert!(card.contains("[w] keep waiting"), "{card}");
+    // A key that follows another one immediately would count as text.
+    ann.sees("Nobody has decided yet").await;
+    ann.sees(KEYS).await;
     ann.presses("w");
     ann.sees("The question waits until you answer it.").await;
     let keys = ann.sees(KEYS).await;
