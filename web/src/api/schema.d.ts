@@ -418,6 +418,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/auth/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a link that signs another browser of yours in
+         * @description It works once, within ten minutes, and ends with the session that made it. A new link replaces
+         *     the one before.
+         */
+        post: operations["account_make_sign_in_link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/machine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Exchange the code of a machine for its token */
+        post: operations["account_connect_machine"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/auth/me": {
         parameters: {
             query?: never;
@@ -429,23 +467,6 @@ export interface paths {
         get: operations["account_me"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/auth/provider": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Sign in with a code from the identity provider */
-        post: operations["account_provider_sign_in"];
         delete?: never;
         options?: never;
         head?: never;
@@ -485,6 +506,36 @@ export interface paths {
          */
         post: operations["account_revoke"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Keep this browser signed in
+         * @description Sets the cookie again, with a later end if the session may have one: up to 30 days after the
+         *     sign-in. A session of somebody who signed in at the identity provider keeps its end.
+         */
+        put: operations["account_renew_browser"];
+        /**
+         * Sign this browser in
+         * @description The answer sets the cookie of the session and has the key that belongs to it. Only pages of this
+         *     server may ask for it. A session that the browser had before ends.
+         */
+        post: operations["account_sign_browser_in"];
+        /**
+         * Sign this browser out
+         * @description Ends the session on every node, with its event streams, and takes the cookie away.
+         */
+        delete: operations["account_sign_browser_out"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1057,6 +1108,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/projects/{project}/approvals/{approval}/ask-again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask again about a call whose question has run out
+         * @description A new call with the same parameters takes its place. If the call belongs to a task, the task goes
+         *     on with the new call, even if the task has ended.
+         */
+        post: operations["approvals_ask_again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/my/projects/{project}/approvals/{approval}/reject": {
         parameters: {
             query?: never;
@@ -1068,6 +1140,26 @@ export interface paths {
         put?: never;
         /** Reject a call and tell its agent the reason */
         post: operations["approvals_reject"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/approvals/{approval}/wait": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let the question about a call wait longer
+         * @description It waits until it is answered, or for the given time from now on.
+         */
+        post: operations["approvals_keep_waiting"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1316,6 +1408,27 @@ export interface paths {
         post?: never;
         /** Withdraw a permission */
         delete: operations["approvals_withdraw"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/machine-codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a code that connects a machine to a project
+         * @description `atelier connect --code CODE` exchanges it for a `client` token. It works once, within ten
+         *     minutes, and ends with the session that made it. A new code replaces the one before.
+         */
+        post: operations["clients_make_machine_code"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1885,6 +1998,8 @@ export interface components {
          * @enum {string}
          */
         ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
+        /** @description How long a question waits: seconds, or until it is answered. */
+        ApprovalWait: number | "until_answered";
         /** @description How far an approval reaches: one call, unless the body says otherwise. */
         ApproveRequest: {
             /**
@@ -1913,7 +2028,7 @@ export interface components {
          * @description A decision about a call or a permission.
          * @enum {string}
          */
-        AuditDecision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
+        AuditDecision: "approved" | "rejected" | "expired" | "extended" | "asked_again" | "cancelled" | "granted" | "withdrawn";
         AuditList: {
             audit: components["schemas"]["Audit"][];
             /**
@@ -1921,6 +2036,30 @@ export interface components {
              * @description How many entries there are in total.
              */
             total: number;
+        };
+        /** @description The session of a browser. Its token is in a cookie, which scripts cannot read. */
+        BrowserSession: {
+            /**
+             * Format: date-time
+             * @description When the session ends unless it is renewed.
+             */
+            expires_at: string;
+            /**
+             * @description Send it as `Atelier-Session: …` with every request. Keep it in the storage of the page's
+             *     origin.
+             */
+            key: string;
+        };
+        /** @description What proves who signs in: one of these. */
+        BrowserSignIn: {
+            /** @description The code in a sign-in link. */
+            code: string;
+        } | {
+            /** @description A person's token. The session belongs to the token's session, and ends with it. */
+            token: string;
+        } | {
+            /** @description What the browser came back with from the identity provider. */
+            provider: components["schemas"]["ProviderCallback"];
         };
         /** @description How much may be used. Days and months are those of UTC. Without a number there is no limit. */
         Budget: {
@@ -2052,8 +2191,11 @@ export interface components {
             /** Format: date-time */
             decided_at?: string | null;
             decided_by?: components["schemas"]["UserId"] | null;
-            /** Format: date-time */
-            expires_at: string;
+            /**
+             * Format: date-time
+             * @description When the question runs out; `None` if it waits until it is answered.
+             */
+            expires_at?: string | null;
             id: components["schemas"]["ApprovalId"];
             preview_digest?: components["schemas"]["PreviewDigest"] | null;
             /** @description Why the person rejected the call. */
@@ -2073,8 +2215,8 @@ export interface components {
              */
             destinations: string[];
             /**
-             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings with
-             *     a lower verdict are left out.
+             * @description All rules that a person is asked about, such as `tar` and `tar file.secret write`: each of
+             *     them rates the call as MEDIUM or HIGH.
              * @default []
              */
             findings: string[];
@@ -2569,7 +2711,7 @@ export interface components {
             model?: string | null;
         };
         /** @description An event of a project. `type` says which one. */
-        Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["BudgetWarningEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
+        Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["BudgetWarningEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolApprovalExtendedEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
         FailureCode: ("approval_rejected" | "approval_required" | "approval_timeout" | "cancelled" | "client_lost" | "denied" | "invalid_settings" | "isolation_required" | "no_client" | "not_begun" | "arguments_too_long" | "invalid_call" | "invalid_params" | "pattern_invalid" | "timeout_exceeded" | "unknown_tool" | "already_exists" | "binary_file" | "conflict" | "directory_not_empty" | "edit_empty" | "edit_mismatch" | "file_size_exceeded" | "invalid_utf8" | "io_error" | "link_refused" | "name_too_long" | "not_a_directory" | "not_a_file" | "not_encodable" | "not_found" | "path_empty" | "path_not_allowed" | "path_outside_workspace" | "path_protected" | "path_reserved" | "path_too_deep" | "path_too_long" | "path_unprintable" | "pattern_not_allowed" | "permission_denied" | "stale" | "too_many_links" | "write_not_allowed" | "command_failed" | "command_not_allowed" | "command_not_found" | "command_timeout" | "sandbox_failed" | "digest_mismatch" | "failed" | "internal" | "low_only" | "result_too_large" | "unknown") | string;
         /** @description One change of a conversation's files, as an event reports it. */
         FileChange: {
@@ -2763,6 +2905,11 @@ export interface components {
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
+        /** @description How long the question waits from now on: until it is answered, unless the body says otherwise. */
+        KeepWaitingRequest: {
+            /** @default until_answered */
+            wait: components["schemas"]["ApprovalWait"];
+        };
         /**
          * @description Where a provider's key comes from.
          * @enum {string}
@@ -2812,11 +2959,28 @@ export interface components {
             expires_at: string;
             url: string;
         };
+        LinkAddress: {
+            /** @description The link as a QR code: a text for each row, with `1` for dark and `0` for light. */
+            qr: string[];
+            url: string;
+        };
         /** @description The process is alive. */
         Liveness: {
             service: string;
             status: string;
             version: string;
+        };
+        /** @description A code that connects a machine once. */
+        MachineCode: {
+            code: string;
+            /** Format: date-time */
+            expires_at: string;
+        };
+        /** @description What a machine gets for its code. */
+        MachineToken: {
+            project_id: components["schemas"]["ProjectId"];
+            project_name: components["schemas"]["ProjectName"];
+            token: components["schemas"]["Token"];
         };
         /** @description Who a token speaks for. */
         Me: {
@@ -3227,6 +3391,11 @@ export interface components {
             /** @description A unified diff against the current file. */
             diff: string;
             rating?: components["schemas"]["CallRating"] | null;
+            /**
+             * @description Whether the file would be the same afterwards, byte for byte. Then the call is done, and
+             *     nobody is asked.
+             */
+            unchanged?: boolean;
         };
         /** @description The body of every answer that is not a success (RFC 9457). */
         Problem: {
@@ -3244,14 +3413,14 @@ export interface components {
          * @description Which kind of problem it is. Codes are stable: programs decide by them.
          * @enum {string}
          */
-        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "content_expired" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "idempotency_key_reused" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long" | "disk_full";
+        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "task_at_work" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "content_expired" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "idempotency_key_reused" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long" | "disk_full";
         /** @description A user's project, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
             created_at: string;
             id: components["schemas"]["ProjectId"];
             name: components["schemas"]["ProjectName"];
-            /** @description `policy`, `planner`, `limits`, and `metadata` for anything else. */
+            /** @description `policy`, `planner`, `limits`, `approvals`, and `metadata` for anything else. */
             settings: Record<string, unknown>;
             /** Format: date-time */
             updated_at: string;
@@ -3325,6 +3494,14 @@ export interface components {
             description: string;
             id: string;
         };
+        ProviderCallback: {
+            /** @description The code that the provider sent. */
+            code: string;
+            /** @description The address that the provider sent the browser back to. */
+            redirect_uri: string;
+            /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
+            verifier: string;
+        };
         /** @description What to store about a provider. It has no `Debug`, which would show the key. */
         ProviderChange: {
             /** @description The address of the API, at the level `server`. */
@@ -3338,15 +3515,6 @@ export interface components {
             models?: {
                 [key: string]: components["schemas"]["ModelFigures"];
             } | null;
-        };
-        /** @description What a browser came back with from the identity provider. */
-        ProviderSignInRequest: {
-            /** @description The code that the provider sent. */
-            code: string;
-            /** @description The address that the provider sent the browser back to. */
-            redirect_uri: string;
-            /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
-            verifier: string;
         };
         /**
          * @description What to try a provider with. Absent fields are as stored. It has no `Debug`, which would show
@@ -3540,6 +3708,13 @@ export interface components {
              */
             total: number;
         };
+        /** @description A link that signs another browser in once. */
+        SignInLink: {
+            /** Format: date-time */
+            expires_at: string;
+            /** @description The link under each address of the server, the best one first. */
+            links: components["schemas"]["LinkAddress"][];
+        };
         /** @description The ways to sign in to this server. */
         SignInOptions: {
             /** @description One-time links, and tokens that `atelier token` makes. */
@@ -3547,7 +3722,7 @@ export interface components {
             provider?: components["schemas"]["IdentityProvider"] | null;
         };
         SignInRequest: {
-            /** @description The code in the one-time link that the first start of the server prints. */
+            /** @description The code of a one-time link, or of a command that connects a machine. */
             code: string;
         };
         /** @description One sign-in, with all tokens that were renewed from it. */
@@ -3893,6 +4068,25 @@ export interface components {
          * @description One issued token: its `jti` claim.
          */
         TokenId: string;
+        /** @description A person let the question about a tool call wait longer. */
+        ToolApprovalExtendedEvent: {
+            approval_id: components["schemas"]["ApprovalId"];
+            /** Format: date-time */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When the question runs out now; null if it waits until it is answered.
+             */
+            expires_at?: string | null;
+            project_id: components["schemas"]["ProjectId"];
+            session_id?: components["schemas"]["ConversationId"] | null;
+            tool_id: components["schemas"]["CallId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_APPROVAL_EXTENDED";
+        };
         /** @description A tool call waits for its owner's approval. */
         ToolApprovalRequestEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
@@ -3902,7 +4096,7 @@ export interface components {
             created_at: string;
             digest?: components["schemas"]["CallDigest"] | null;
             /** Format: date-time */
-            expires_at: string;
+            expires_at?: string | null;
             network: boolean;
             preview?: components["schemas"]["CallPreview"] | null;
             project_id: components["schemas"]["ProjectId"];
@@ -3911,8 +4105,11 @@ export interface components {
             rule: string;
             session_id?: components["schemas"]["ConversationId"] | null;
             task_id?: components["schemas"]["TaskId"] | null;
-            /** Format: int32 */
-            timeout_seconds: number;
+            /**
+             * Format: int32
+             * @description How long the question waits; null if it waits until it is answered.
+             */
+            timeout_seconds?: number | null;
             tool_id: components["schemas"]["CallId"];
             tool_name: string;
             tool_params: Record<string, unknown>;
@@ -3943,6 +4140,7 @@ export interface components {
             agent_id?: components["schemas"]["AgentId"] | null;
             approval?: components["schemas"]["CallApproval"] | null;
             approval_id?: components["schemas"]["ApprovalId"] | null;
+            asked_again?: components["schemas"]["CallId"] | null;
             /**
              * Format: int32
              * @description How often the call was sent to a machine.
@@ -7925,7 +8123,7 @@ export interface operations {
             };
         };
     };
-    account_me: {
+    account_make_sign_in_link: {
         parameters: {
             query?: never;
             header?: never;
@@ -7934,13 +8132,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The user, tenant and role of your token */
+            /** @description The link */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Me"];
+                    "application/json": components["schemas"]["SignInLink"];
                 };
             };
             /** @description The token is missing, expired, revoked or not valid */
@@ -7999,7 +8197,7 @@ export interface operations {
             };
         };
     };
-    account_provider_sign_in: {
+    account_connect_machine: {
         parameters: {
             query?: never;
             header?: never;
@@ -8008,17 +8206,17 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ProviderSignInRequest"];
+                "application/json": components["schemas"]["SignInRequest"];
             };
         };
         responses: {
-            /** @description The provider's token */
+            /** @description A `client` token for one project */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Token"];
+                    "application/json": components["schemas"]["MachineToken"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -8030,17 +8228,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The provider did not confirm the sign-in */
+            /** @description The code is unknown, used or expired */
             401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description This server has no identity provider */
-            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8077,6 +8266,80 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_me: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The user, tenant and role of your token */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8263,6 +8526,266 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_renew_browser: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The session */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSession"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_sign_browser_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BrowserSignIn"];
+            };
+        };
+        responses: {
+            /** @description The browser is signed in */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSession"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The code or token is not accepted, or the provider did not confirm the sign-in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A page of another origin has asked for it */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This server has no identity provider */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_sign_browser_out: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser is signed out */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -12474,6 +12997,103 @@ export interface operations {
             };
         };
     };
+    approvals_ask_again: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a project. */
+                project: string;
+                /** @description The id of an approval. */
+                approval: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The new call */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolCall"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Its question has not run out, it was asked again already, or the agent is at work on the task */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     approvals_reject: {
         parameters: {
             query?: never;
@@ -12493,6 +13113,143 @@ export interface operations {
         };
         responses: {
             /** @description The rejected call */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolCall"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is already decided; `detail` says how */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    approvals_keep_waiting: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a project. */
+                project: string;
+                /** @description The id of an approval. */
+                approval: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["KeepWaitingRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description The call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -14417,6 +15174,101 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Grant"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset while the request ran */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clients_make_machine_code: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a project. */
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The code */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MachineCode"];
                 };
             };
             /** @description The token is missing, expired, revoked or not valid */
