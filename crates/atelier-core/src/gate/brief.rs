@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
 /// How many bytes are kept of the parameters, and of the preview, of a call that did not run.
-const KEPT_BYTES: usize = 1024;
+pub(super) const KEPT_BYTES: usize = 1024;
 
 /// Texts of more bytes than this are shortened in events and lists.
 const LONG_TEXT: usize = 4096;
@@ -54,11 +54,11 @@ impl GatedCall {
         brief
     }
 
-    /// Replaces large parameters by their small fields, their size, their checksum and their
-    /// beginning.
-    pub(super) fn shorten_params(&mut self) {
+    /// Replaces parameters of more bytes than `longest` by their small fields, their size, their
+    /// checksum and their beginning.
+    pub(super) fn shorten_params(&mut self, longest: usize) {
         let json = self.tool_params.to_string();
-        if json.len() > KEPT_BYTES {
+        if json.len() > longest {
             let mut kept = Map::new();
             let mut left = KEPT_BYTES;
             for (name, value) in self.tool_params.as_object().into_iter().flatten() {

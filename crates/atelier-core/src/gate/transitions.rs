@@ -3,7 +3,9 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, Previewed, Refusal, SHORTENED, ToolOutcome, approval_time::first_look,
+    GatedCall, GrantScope, Previewed, Refusal, SHORTENED, ToolOutcome,
+    approval_time::first_look,
+    brief::{KEPT_BYTES, MAX_IN_EVENT},
 };
 use crate::{
     ApprovalId, CallId, ClientId, GrantId, UserId,
@@ -34,10 +36,10 @@ impl GatedCall {
         self.error = failure;
         if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
             // The call did not run and never will, so only a part is kept by which people can
-            // recognise it. But a call whose question ran out may be asked again.
-            if !self.has_run_out() {
-                self.shorten_params();
-            }
+            // recognise it. A call whose question ran out may be asked again, so it stays whole
+            // unless it is large.
+            let longest = if self.has_run_out() { MAX_IN_EVENT } else { KEPT_BYTES };
+            self.shorten_params(longest);
             self.shorten_preview();
         }
         self.completed_at = Some(now);

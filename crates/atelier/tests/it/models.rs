@@ -240,7 +240,10 @@ async fn unknown_models_tools_and_settings_are_refused() {
     for (settings, words) in [
         (json!({"planer": {}}), "there is no \"planer\": did you mean planner?"),
         (json!({"planner": {"model": "demmo"}}), "did you mean demo?"),
-        (json!({"colour": "blue"}), "known are policy, planner, limits, metadata"),
+        (
+            json!({"colour": "blue"}),
+            "known are policy, planner, limits, budget, approvals, metadata",
+        ),
     ] {
         refused(ann.put(&project, json!({"settings": settings})).await, words).await;
         let new = json!({"name": "other", "settings": settings});

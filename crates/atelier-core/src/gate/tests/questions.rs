@@ -76,12 +76,16 @@ fn a_question_waits_longer_and_never_shorter() {
 /// TL-02.5
 #[test]
 fn only_a_question_that_ran_out_is_asked_again_and_once() {
-    let large = json!({"path": "a.txt", "content": "é".repeat(100_000)});
+    let large = json!({"path": "a.txt", "content": "é".repeat(30_000)});
     let mut expired = GatedCall { tool_params: large.clone(), ..asked(Verdict::Medium) };
     expired.preview = Some(CallPreview { base_checksum: None, diff: "+".repeat(100_000) });
     expired.time_passed(later(300));
     assert!(expired.has_run_out());
     assert_eq!(expired.tool_params, large, "it may be asked again, so it is kept whole");
+    let larger = json!({"path": "a.txt", "content": "é".repeat(40_000)});
+    let mut forgotten = GatedCall { tool_params: larger, ..asked(Verdict::Medium) };
+    forgotten.time_passed(later(300));
+    assert!(forgotten.tool_params.get(SHORTENED).is_some(), "it would fill the database");
     assert!(expired.preview.as_ref().unwrap().diff.len() < 2000, "its preview is made anew");
     let events = expired.note_asked_again(AGAIN).unwrap();
     assert_eq!((names(&events), expired.asked_again), (vec!["TOOL_CALL_UPDATED"], Some(AGAIN)));
@@ -93,7 +97,7 @@ fn only_a_question_that_ran_out_is_asked_again_and_once() {
     let mut shortened = asked(Verdict::Medium);
     shortened.time_passed(later(300));
     shortened.tool_params = json!({SHORTENED: {"bytes": 9}});
-    for mut call in [alone, shortened] {
+    for mut call in [alone, shortened, forgotten] {
         assert_eq!(call.note_asked_again(AGAIN), Err(Refusal::Already(CallStatus::Expired)));
         assert_eq!(call.asked_again, None);
     }
