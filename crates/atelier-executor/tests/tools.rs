@@ -132,7 +132,6 @@ fn only_the_same_bytes_are_unchanged() {
         ("write_file", append("notes.txt", ""), true),
         ("write_file", append("notes.txt", " "), false),
         ("write_file", append("new.txt", ""), false),
-        ("edit_file", edit("notes", "notes"), true),
         ("edit_file", edit("notes", "Notes"), false),
         ("delete_file", json!({ "path": "empty.txt" }), false),
         ("move_file", json!({ "source": "empty.txt", "destination": "other.txt" }), false),
