@@ -6,6 +6,7 @@ mod common;
 
 use std::fs;
 
+use atelier_core::policy::verdict::Verdict;
 use common::Fixture;
 use serde_json::{Value, json};
 
@@ -226,6 +227,63 @@ fn a_file_that_both_sides_changed_does_not_land() {
     assert_eq!((&undone["success"], &undone["code"]), (&json!(false), &json!("conflict")));
     assert_eq!(undone["refused"][0]["path"], json!("src/a.py"));
     assert_eq!(fs::read_to_string(f.path("src/a.py")).unwrap(), "person\n");
+}
+
+/// LY-49: both sides of a conflict are seen from the text that they began with, and the person chooses
+/// file by file.
+#[test]
+fn both_sides_of_a_conflict_are_shown_and_one_is_chosen() {
+    let f = Fixture::new();
+    f.put("list.txt", "one\ntwo\nthree\n");
+    // A change in the same moment as a script would count as one that the script may have seen.
+    shell(&f, "true");
+    shell(&f, "sed -i s/one/layer/ list.txt; echo mine > new.txt; echo mine > other.txt");
+    f.put("list.txt", "one\ntwo\nperson\n");
+    f.put("new.txt", "theirs\n");
+    f.put("other.txt", "theirs\n");
+    let shown = f.call("diff", json!({})).to_value();
+    let new = "@@ -0,0 +1,1 @@\n+";
+    assert_eq!(
+        shown["conflicts"],
+        json!([
+            {
+                "path": "list.txt",
+                "base": "one\ntwo\nthree\n",
+                "folder": "--- base/list.txt\n+++ folder/list.txt\n\
+                    @@ -1,3 +1,3 @@\n one\n two\n-three\n+person\n",
+                "layer": "--- base/list.txt\n+++ layer/list.txt\n\
+                    @@ -1,3 +1,3 @@\n-one\n+layer\n two\n three\n",
+            },
+            {
+                "path": "new.txt",
+                "base": "",
+                "folder": format!("--- base/new.txt\n+++ folder/new.txt\n{new}theirs\n"),
+                "layer": format!("--- base/new.txt\n+++ layer/new.txt\n{new}mine\n"),
+            },
+            {
+                "path": "other.txt",
+                "base": "",
+                "folder": format!("--- base/other.txt\n+++ folder/other.txt\n{new}theirs\n"),
+                "layer": format!("--- base/other.txt\n+++ layer/other.txt\n{new}mine\n"),
+            },
+        ])
+    );
+    // Without names, a conflict never lands.
+    let refused = f.call("land", json!({ "replace": true })).to_value();
+    assert_eq!((&refused["success"], &refused["code"]), (&json!(false), &json!("conflict")));
+    // Mine for one file, theirs for another; the third is still open.
+    let judged = f.judge("land", json!({ "paths": ["list.txt"], "replace": true }));
+    assert_eq!((judged.verdict, judged.rule.as_str()), (Verdict::High, "land replaces"));
+    let landed = f.call("land", json!({ "paths": ["list.txt"], "replace": true })).to_value();
+    assert_eq!(landed["success"], json!(true), "{landed:#}");
+    assert_eq!(fs::read_to_string(f.path("list.txt")).unwrap(), "layer\ntwo\nthree\n");
+    f.call("discard", json!({ "paths": ["new.txt"] }));
+    assert_eq!(changes(&f), ["added other.txt (conflict)"]);
+    assert_eq!(printed(&f, "cat new.txt"), "theirs\n");
+    // The folder's version comes back.
+    let undone = f.call("undo", json!({ "tool_id": landed["tool_id"] })).to_value();
+    assert_eq!(undone["success"], json!(true), "{undone:#}");
+    assert_eq!(fs::read_to_string(f.path("list.txt")).unwrap(), "one\ntwo\nperson\n");
 }
 
 /// LY-27: what the file tools change can be undone like a landing, and an undo as well.

@@ -40,6 +40,16 @@ pub(crate) struct PathsArgs {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct LandArgs {
+    #[command(flatten)]
+    which: PathsArgs,
+    /// Also land the named files that were changed in the folder as well. `atelier undo` brings the
+    /// folder's versions back
+    #[arg(long, requires = "paths")]
+    replace: bool,
+}
+
+#[derive(clap::Args)]
 pub(crate) struct UndoArgs {
     #[command(flatten)]
     which: Which,
@@ -54,8 +64,12 @@ pub(crate) fn changes(args: &ChangesArgs) -> Result<ExitCode> {
     }
 }
 
-pub(crate) fn land(args: &PathsArgs) -> Result<ExitCode> {
-    run(&args.which, "land", paths(args))
+pub(crate) fn land(args: &LandArgs) -> Result<ExitCode> {
+    let mut params = paths(&args.which);
+    if args.replace {
+        params["replace"] = json!(true);
+    }
+    run(&args.which.which, "land", params)
 }
 
 pub(crate) fn discard(args: &PathsArgs) -> Result<ExitCode> {
@@ -100,6 +114,7 @@ struct Answer {
     undone: Vec<File>,
     refused: Vec<Refused>,
     diff: String,
+    conflicts: Vec<Conflict>,
     ignored: u64,
     discarded: u64,
     /// When the layer is dropped if nobody uses it.
@@ -116,6 +131,14 @@ struct File {
     from: Option<String>,
     #[serde(default)]
     conflict: bool,
+}
+
+/// A file that both sides have changed, each against what the file was like before.
+#[derive(Deserialize)]
+struct Conflict {
+    path: String,
+    folder: String,
+    layer: String,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +169,16 @@ fn in_words(tool: &str, outcome: ToolOutcome) -> Result<String> {
     }
     for line in answer.diff.lines() {
         writeln!(text, "{}", visible(line))?;
+    }
+    for Conflict { path, folder, layer } in &answer.conflicts {
+        writeln!(
+            text,
+            "conflict {}: what the folder changed, then what the layer changed",
+            visible(path)
+        )?;
+        for line in folder.lines().chain(layer.lines()) {
+            writeln!(text, "{}", visible(line))?;
+        }
     }
     if let Some(failure) = failure {
         writeln!(text, "{}", failure.detail)?;

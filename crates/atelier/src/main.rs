@@ -77,7 +77,7 @@ enum Command {
     /// List what scripts have changed in a layer over a folder
     Changes(layers::ChangesArgs),
     /// Put changes of a layer into the folder
-    Land(layers::PathsArgs),
+    Land(layers::LandArgs),
     /// Throw changes of a layer away
     Discard(layers::PathsArgs),
     /// Bring files back as they were before a change

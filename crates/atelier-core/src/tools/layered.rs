@@ -74,7 +74,8 @@ pub static CHANGES: ToolDef = ToolDef {
 pub static DIFF: ToolDef = ToolDef {
     name: "diff",
     title: "Show changes",
-    description: "Show what landing the layer would change, as a unified diff.",
+    description: "Show what landing the layer would change, as a unified diff. For a file that was \
+        changed in the workspace as well, it has both changes and the text before them.",
     params: &[PATHS],
     card: PATHS_CARD,
     summary: "{paths}",
@@ -85,13 +86,21 @@ pub static LAND: ToolDef = ToolDef {
     name: "land",
     title: "Land changes",
     description: "Put the layer's changes into the workspace, all or nothing. A person sees the \
-        whole difference first. It can be undone.",
-    params: &[PATHS],
+        whole difference first. It can be undone. A file that was changed in the workspace as well \
+        does not land, unless you name it in `paths` with `replace`.",
+    params: &[
+        PATHS,
+        Param::default(
+            "replace",
+            Kind::Flag,
+            "Also land the files of `paths` that were changed in the workspace as well",
+        ),
+    ],
     effect: Effect::Lands,
     rating: Rating::Landing,
     reason: "It puts changes of the layer into the workspace.",
     has_preview: true,
-    card: PATHS_CARD,
+    card: &[CardRow::new("paths", "{paths}"), CardRow::new("replace", "{replace}")],
     summary: "{paths}",
     ..LAYERED
 };

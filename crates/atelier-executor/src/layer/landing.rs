@@ -26,6 +26,8 @@ use crate::workspace::{Workspace, to_workspace_path};
 pub(crate) struct Pending {
     pub(crate) changes: Vec<FileChange>,
     pub(crate) set: ChangeSet,
+    /// What the workspace has changed as well, and loses.
+    pub(crate) replaced: Vec<PathBuf>,
     /// Changes with both sides of each file.
     pub(crate) digest: String,
 }
@@ -37,7 +39,7 @@ impl Pending {
             set.steps.iter().map(|step| (&step.path, &step.before, &step.after)).collect();
         let text = serde_json::to_vec(&sides)
             .map_err(|error| io_error("list", Path::new("the changes"))(error.into()))?;
-        Ok(Self { changes, set, digest: hex(&Sha256::digest(&text)) })
+        Ok(Self { changes, set, replaced: Vec::new(), digest: hex(&Sha256::digest(&text)) })
     }
 }
 
@@ -51,11 +53,13 @@ pub(crate) fn is_meant(paths: Option<&[WorkspacePath]>, path: &Path) -> bool {
 }
 
 impl Layer<'_> {
-    /// What landing these paths would change. Fails if one of them cannot land.
+    /// What landing these paths would change. Fails if one of them cannot land. With `replace`, files
+    /// land that the workspace has changed as well, if paths are named.
     pub(crate) fn pending(
         &self,
         workspace: &Workspace,
         paths: Option<&[WorkspacePath]>,
+        replace: bool,
         lock: &LayerLock,
     ) -> Result<Pending> {
         if let Some(path) =
@@ -83,8 +87,10 @@ impl Layer<'_> {
             };
             return Err(Error::Unknown { what });
         }
-        if let Some(both) = meant.iter().find(|change| change.conflict) {
-            return Err(Error::ChangedInBoth { path: shown(&both.path) });
+        let both = meant.iter().filter(|change| change.conflict);
+        let replaced: Vec<PathBuf> = both.map(|change| change.path.clone()).collect();
+        if let Some(both) = replaced.first().filter(|_| !replace || paths.is_none()) {
+            return Err(Error::ChangedInBoth { path: shown(both) });
         }
         let upper = Arc::new(self.upper()?);
         let (mut list, mut set) = (Vec::new(), ChangeSet::default());
@@ -94,7 +100,7 @@ impl Layer<'_> {
         if let Some(path) = set.link_that_leaves(workspace) {
             return Err(unfit(path, "it is a link that leads out of the workspace"));
         }
-        Pending::new(list, set)
+        Ok(Pending { replaced, ..Pending::new(list, set)? })
     }
 
     /// What landing these paths would change, if nothing spoke against it, and which paths the

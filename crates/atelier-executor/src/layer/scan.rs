@@ -85,6 +85,9 @@ impl Layer<'_> {
         if mounted {
             bases.begin_at(began);
         }
+        if is_new {
+            self.keep_bases(workspace, &bases)?;
+        }
         if is_new || mounted {
             self.write_bases(&bases)?;
         }

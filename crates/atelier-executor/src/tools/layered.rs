@@ -20,7 +20,8 @@ use super::{Preview, Tools};
 use crate::door::{Entry, Held, PathChange, Record, UndoOf};
 use crate::error::{Error, Result};
 use crate::layer::{
-    Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, difference,
+    Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ThreeWay,
+    difference, three_ways,
 };
 use crate::process::{ScriptEnding, detect_isolation};
 use crate::workspace::{relative, to_workspace_path};
@@ -85,7 +86,8 @@ impl<'t> Tools<'t> {
     pub(super) fn preview_landing(&self, call: &ToolCall) -> Result<Preview> {
         self.with_pending(call, |held, pending, _| {
             let is_secret = |path: &Path| self.is_secret(path);
-            let shown = difference(self.workspace, held, &pending.set, is_secret, &[]);
+            let both: Vec<&Path> = pending.replaced.iter().map(PathBuf::as_path).collect();
+            let shown = difference(self.workspace, held, &pending.set, is_secret, &both);
             Ok(Preview::Landing { digest: pending.digest.clone(), diff: shown.text })
         })
     }
@@ -98,7 +100,13 @@ impl<'t> Tools<'t> {
     /// Judges changes by their names, and by the repositories that there are with them: the
     /// settings of a repository can start programs, whatever its folder is called.
     fn judge_pending(&self, call: &ToolCall, pending: &Pending) -> Judgement {
-        let judgement = self.policy.judge_changes(call.name(), &pending.changes);
+        let mut judgement = self.policy.judge_changes(call.name(), &pending.changes);
+        if let Some(path) = pending.replaced.first() {
+            let reason =
+                format!("{} was changed in the folder as well, and is replaced.", path.display());
+            let replaced = Judgement::new(Verdict::High, "replaces", reason);
+            judgement = judgement.stricter(replaced.about(call.name()));
+        }
         let paths = pending.set.steps.iter().map(|step| step.path.as_path());
         let Some(folder) = self.workspace.repository_written(paths) else { return judgement };
         let folder = match folder.as_os_str().is_empty() {
@@ -124,7 +132,8 @@ impl<'t> Tools<'t> {
             let layer = self.layer()?;
             let lock = layer.lock()?;
             let held = layers.door.hold(self.workspace)?;
-            let pending = layer.pending(self.workspace, call.path_list("paths"), &lock)?;
+            let paths = call.path_list("paths");
+            let pending = layer.pending(self.workspace, paths, call.flag("replace"), &lock)?;
             return work(&held, &pending, Planned::Landing { layer: &layer, lock: &lock });
         }
         let held = layers.door.hold(self.workspace)?;
@@ -334,9 +343,18 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let is_secret = |path: &Path| tools.is_secret(path);
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
     let shown = difference(tools.workspace, &held, &set, is_secret, &conflicts);
-    Ok(fields(json!({
+    let base = |path: &Path| match is_secret(path) {
+        true => None,
+        false => layer.base_text(path).ok().flatten().map(Option::unwrap_or_default),
+    };
+    let both: Vec<ThreeWay> = three_ways(tools.workspace, &held, &set, &conflicts, base);
+    let mut body = json!({
         "diff": shown.text, "truncated": shown.truncated, "files": set.steps.len(),
-    })))
+    });
+    if !both.is_empty() {
+        body["conflicts"] = json!(both);
+    }
+    Ok(fields(body))
 }
 
 /// Lands or undoes.

@@ -114,7 +114,7 @@ async fn available_tools_have_schema_risk_and_approval_flag(
         ("shell", "LOW", "script", "background network timeout", json!({"script": "ls | wc"})),
         ("changes", "LOW", "", "", json!({})),
         ("diff", "LOW", "", "paths", json!({"paths": ["a"]})),
-        ("land", "MEDIUM", "", "paths", json!({})),
+        ("land", "MEDIUM", "", "paths replace", json!({})),
         ("discard", "LOW", "", "paths", json!({})),
         ("undo", "MEDIUM", "", "session_id task_id tool_id", json!({})),
         ("jobs", "LOW", "", "", json!({})),
