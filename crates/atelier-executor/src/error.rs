@@ -39,6 +39,17 @@ pub enum Error {
     Protected { path: String, why: &'static str },
     #[error("File size exceeded: {path} has {size} bytes, the limit is {limit}")]
     TooLarge { path: String, size: u64, limit: u64 },
+    /// Nobody can approve what they cannot see.
+    #[error(
+        "{path} has {size} bytes, too many to be shown to a person (the limit is {limit}), so it does \
+         not land. Land the rest with `paths`. What makes it can run as an approved command instead."
+    )]
+    TooLargeToShow { path: String, size: u64, limit: u64 },
+    #[error(
+        "The difference is too long to be shown to a person as a whole, from {path} on. Land it in \
+         parts, with `paths`."
+    )]
+    NotAllShown { path: String },
     #[error("Binary file: {path}")]
     Binary { path: String },
     #[error("File contains invalid UTF-8 encoding")]
@@ -113,7 +124,9 @@ impl Error {
             Self::Link { .. } => FailureCode::LinkRefused,
             Self::LinkLoop { .. } => FailureCode::TooManyLinks,
             Self::Protected { .. } => FailureCode::PathProtected,
-            Self::TooLarge { .. } => FailureCode::FileSizeExceeded,
+            Self::TooLarge { .. } | Self::TooLargeToShow { .. } | Self::NotAllShown { .. } => {
+                FailureCode::FileSizeExceeded
+            }
             Self::Binary { .. } => FailureCode::BinaryFile,
             Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
             Self::NotEncodable { .. } => FailureCode::NotEncodable,

@@ -8,11 +8,13 @@
 //! - `scan` finds out what a layer has changed, `bases` what the files were like before.
 //! - `shell` runs scripts and keeps their output, for `jobs` to read.
 //! - `command` runs an approved command in a layer of its own.
-//! - `landing` turns changes into a set for the door, `difference` shows them.
+//! - `landing` turns changes into a set for the door, `difference` shows them, `content` byte for
+//!   byte.
 
 mod age;
 mod bases;
 mod command;
+mod content;
 mod difference;
 #[cfg(target_os = "linux")]
 mod guard;

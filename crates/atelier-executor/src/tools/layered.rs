@@ -88,6 +88,10 @@ impl<'t> Tools<'t> {
             let is_secret = |path: &Path| self.is_secret(path);
             let both: Vec<&Path> = pending.replaced.iter().map(PathBuf::as_path).collect();
             let shown = difference(self.workspace, held, &pending.set, is_secret, &both);
+            // What comes back was in the workspace before. What is new must be seen.
+            if let Some(unshown) = shown.unshown.filter(|_| call.name() != "undo") {
+                return Err(unshown.refused());
+            }
             Ok(Preview::Landing { digest: pending.digest.clone(), diff: shown.text })
         })
     }
@@ -349,7 +353,7 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     };
     let both: Vec<ThreeWay> = three_ways(tools.workspace, &held, &set, &conflicts, base);
     let mut body = json!({
-        "diff": shown.text, "truncated": shown.truncated, "files": set.steps.len(),
+        "diff": shown.text, "truncated": shown.unshown.is_some(), "files": set.steps.len(),
     });
     if !both.is_empty() {
         body["conflicts"] = json!(both);
