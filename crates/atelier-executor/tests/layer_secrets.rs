@@ -227,3 +227,52 @@ fn a_script_ends_when_a_protected_file_appears() {
     assert_eq!(answer["code"], json!("command_failed"), "{answer:#}");
     assert!(answer["error"].as_str().unwrap().contains("a protected file appeared"), "{answer:#}");
 }
+
+/// LY-61: what `.atelierignore` names is in no list and no difference, whichever side has it, and what
+/// is protected is not shown as the other side of a file of the layer.
+#[test]
+fn differences_show_nothing_that_is_protected() {
+    let f = Fixture::new();
+    f.put(".atelierignore", "private/\nplan.md\n");
+    f.put("src/b.py", "b\n");
+    // The layer has these paths before the folder has them.
+    let made = "mkdir -p private sub/private; echo x > private/plan; echo x > plan.md; \
+        echo x > sub/private/deep; echo x > sub/plan.md; echo x > .env; echo x > copy.txt; \
+        echo x > other.txt; echo y > src/a.py; rm src/b.py; echo x > plan.md~theirs";
+    assert_eq!(shell(&f, made)["success"], json!(true));
+    for name in ["private/plan", "plan.md", "sub/private/deep", "sub/plan.md", ".env"] {
+        f.put(name, "SECRET-42\n");
+    }
+    // Other names of protected files, and a link to one.
+    assert!(f.bash("ln .env copy.txt && ln plan.md src/hard && ln -s .env link && rm src/b.py"));
+    assert!(f.bash("ln private/plan src/b.py && ln -f .env other.txt"));
+    let shown = |f: &Fixture| {
+        let mut all = String::new();
+        for (tool, params) in [
+            ("changes", json!({})),
+            ("diff", json!({})),
+            ("diff", json!({ "paths": ["private", "plan.md", "copy.txt", "src"] })),
+            ("diff", json!({ "paths": ["private/plan"] })),
+        ] {
+            let answer = f.call(tool, params).to_value();
+            assert_eq!(answer["success"], json!(true), "{answer:#}");
+            all += &answer.to_string();
+        }
+        all
+    };
+    let all = shown(&f);
+    assert!(!all.contains("SECRET-"), "{all}");
+    assert!(!all.contains("private") && !all.contains("plan"), "{all}");
+    // The rest is shown, and lands without what is hidden.
+    assert!(all.contains("src/a.py") && all.contains("copy.txt"), "{all}");
+    let hidden = f.call("land", json!({ "paths": ["private/plan"] })).to_value();
+    assert_eq!(hidden["code"], json!("not_found"), "{hidden:#}");
+    f.call("discard", json!({ "paths": [".env", "copy.txt", "other.txt", "src/b.py"] }));
+    let landed = f.call("land", json!({})).to_value();
+    assert_eq!(
+        landed["landed"],
+        json!([{ "path": "src/a.py", "change": "changed" }]),
+        "{landed:#}"
+    );
+    assert_eq!(std::fs::read_to_string(f.path("plan.md")).unwrap(), "SECRET-42\n");
+}

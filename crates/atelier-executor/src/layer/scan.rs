@@ -21,6 +21,7 @@ use super::{Layer, LayerLock};
 use crate::beneath;
 use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, parent_of, stat_at};
 use crate::error::{Error, Result};
+use crate::ignored::Ignored;
 use crate::walk::Names;
 use crate::workspace::Workspace;
 
@@ -42,6 +43,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Whether the path is hidden, as what it is on either side.
+    fn is_hidden_by(&self, rules: &Ignored) -> bool {
+        let is_dir = [&self.upper, &self.lower].into_iter().flatten().any(is_dir);
+        rules.hides(&self.path, false) || is_dir && rules.hides(&self.path, true)
+    }
+
     /// Whether a folder was made or removed, without regard to what is in it.
     pub(crate) fn is_folder(&self) -> bool {
         [&self.upper, &self.lower].into_iter().flatten().all(is_dir)
@@ -91,6 +98,10 @@ impl Layer<'_> {
         if is_new || mounted {
             self.write_bases(&bases)?;
         }
+        // What `.atelierignore` names does not exist for agents, whichever side has it. It is left out
+        // here, after conflicts were noted: the rules may change.
+        let hidden = workspace.ignored()?;
+        scan.changes.retain(|change| !change.is_hidden_by(&hidden));
         find_renames(&mut scan, upper.as_fd(), workspace.handle())
             .map_err(io_error("look at", &self.folder))?;
         Ok(scan)

@@ -85,9 +85,9 @@ impl<'t> Tools<'t> {
     /// What landing or undoing would change, for the person who decides.
     pub(super) fn preview_landing(&self, call: &ToolCall) -> Result<Preview> {
         self.with_pending(call, |held, pending, _| {
-            let is_secret = |path: &Path| self.is_secret(path);
+            let is_withheld = self.withheld();
             let both: Vec<&Path> = pending.replaced.iter().map(PathBuf::as_path).collect();
-            let shown = difference(self.workspace, held, &pending.set, is_secret, &both);
+            let shown = difference(self.workspace, held, &pending.set, is_withheld, &both);
             // What comes back was in the workspace before. What is new must be seen.
             if let Some(unshown) = shown.unshown.filter(|_| call.name() != "undo") {
                 return Err(unshown.refused());
@@ -344,10 +344,10 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let lock = layer.lock()?;
     let held = tools.layers()?.door.hold(tools.workspace)?;
     let (set, conflicts) = layer.shown(tools.workspace, run.call.path_list("paths"), &lock)?;
-    let is_secret = |path: &Path| tools.is_secret(path);
+    let is_withheld = tools.withheld();
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
-    let shown = difference(tools.workspace, &held, &set, is_secret, &conflicts);
-    let base = |path: &Path| match is_secret(path) {
+    let shown = difference(tools.workspace, &held, &set, &is_withheld, &conflicts);
+    let base = |path: &Path| match is_withheld(path) {
         true => None,
         false => layer.base_text(path).ok().flatten().map(Option::unwrap_or_default),
     };

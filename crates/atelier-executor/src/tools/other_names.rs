@@ -1,6 +1,7 @@
 //! Other ways to a protected file: what a link leads to whose own name is protected, and other names
 //! of the same file.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,49 @@ impl Tools<'_> {
                 false => None,
             }
         }))
+    }
+
+    /// Tells whether the content that the workspace has at a path is kept from those whom nobody has
+    /// approved to read it: because of its name, or as another name of such a file.
+    pub(super) fn withheld(&self) -> impl Fn(&Path) -> bool {
+        // If the rules cannot be read, everything may be hidden.
+        let rules = self.workspace.ignored();
+        let hidden = OnceCell::new();
+        move |path| {
+            if rules.as_ref().map_or(true, |rules| rules.hides(path, false)) || self.is_secret(path)
+            {
+                return true;
+            }
+            let fd = beneath::open(self.workspace.handle(), path, OFlags::PATH);
+            let stat = fd.and_then(rustix::fs::fstat).ok();
+            let Some((id, _)) = stat.and_then(|stat| linked(&stat)) else { return false };
+            let hidden = hidden.get_or_init(|| self.linked_in_hidden());
+            hidden.as_ref().map_or(true, |hidden| hidden.contains(&id))
+        }
+    }
+
+    /// The numbers of protected files that have several names.
+    fn linked_in_hidden(&self) -> Result<HashSet<(u64, u64)>> {
+        let mut found = HashSet::new();
+        let mut left = self.workspace.options().max_entries;
+        let mut todo = self.hidden_everywhere()?;
+        while let Some(path) = todo.pop() {
+            left = left.checked_sub(1).ok_or_else(too_much)?;
+            let fd = beneath::open(self.workspace.handle(), &path, OFlags::PATH);
+            // It is gone, or a link, which has no content.
+            let Ok(stat) = fd.and_then(rustix::fs::fstat) else { continue };
+            found.extend(linked(&stat).map(|(id, _)| id));
+            if FileType::from_raw_mode(stat.st_mode).is_dir() {
+                let listed = Names::open(self.workspace.handle(), &path).and_then(|mut names| {
+                    names.each(|name, _| {
+                        todo.push(path.join(name));
+                        Ok(())
+                    })
+                });
+                listed.map_err(|_| too_much())?;
+            }
+        }
+        Ok(found)
     }
 
     /// What these links lead to in the workspace. What is outside of it no command reads.

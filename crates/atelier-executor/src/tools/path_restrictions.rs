@@ -213,6 +213,13 @@ impl Tools<'_> {
         Ok(self.find(wanted)?.0)
     }
 
+    /// Files and folders that nobody may see unasked, wherever they lie.
+    pub(super) fn hidden_everywhere(&self) -> Result<Vec<PathBuf>> {
+        let wanted =
+            Wanted { secrets: true, repositories: false, into_repositories: true, packages: true };
+        Ok(self.find(wanted)?.0)
+    }
+
     /// What to hide, and where repositories are.
     fn find(&self, wanted: Wanted) -> Result<Found> {
         self.find_with(wanted, |dir, ignored| self.look_into(dir, wanted, ignored))
