@@ -100,6 +100,8 @@ pub enum Error {
     ChangedInBoth { path: String },
     #[error("Jobs are running in the layer. Stop them with job_stop first.")]
     JobsRunning,
+    #[error("As many jobs run as may at the same time ({limit}). Stop one with job_stop first.")]
+    TooManyJobs { limit: usize },
     #[error("Cancelled")]
     Cancelled,
     #[error("Could not {action} {path}: {source}")]
@@ -131,9 +133,10 @@ impl Error {
             Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
             Self::NotEncodable { .. } => FailureCode::NotEncodable,
             Self::Stale { .. } => FailureCode::Stale,
-            Self::Conflict { .. } | Self::ChangedInBoth { .. } | Self::JobsRunning => {
-                FailureCode::Conflict
-            }
+            Self::Conflict { .. }
+            | Self::ChangedInBoth { .. }
+            | Self::JobsRunning
+            | Self::TooManyJobs { .. } => FailureCode::Conflict,
             Self::EditMismatch { .. } => FailureCode::EditMismatch,
             Self::EditEmpty => FailureCode::EditEmpty,
             Self::Pattern { .. } => FailureCode::PatternNotAllowed,

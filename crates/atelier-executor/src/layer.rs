@@ -61,6 +61,9 @@ pub struct LayerOptions {
     pub max_bytes: u64,
     /// The most files that a layer may hold.
     pub max_files: u64,
+    /// How many jobs may run at the same time in one layer, and in all layers of the workspace.
+    pub max_jobs: usize,
+    pub max_jobs_in_all: usize,
     /// For how many days a layer is kept that nobody uses.
     pub keep_days: u32,
     /// How much of a script's output an answer has, in bytes. The rest is read with `job_output`.
@@ -78,6 +81,8 @@ impl Default for LayerOptions {
             detached: false,
             max_bytes: 10 << 30,
             max_files: 1_000_000,
+            max_jobs: 16,
+            max_jobs_in_all: 48,
             keep_days: 30,
             output_limit: 20_000,
             kept_output: 64 << 20,

@@ -160,6 +160,30 @@ impl Layer<'_> {
         }
     }
 
+    /// Refuses a job if as many run as may. Each holds processes and handles of this machine.
+    pub(super) fn check_room_for_job(&self) -> Result<()> {
+        let options = &self.layers.options;
+        let layers = &self.layers.folder;
+        let running = self.running_jobs();
+        let mut all = 0;
+        for entry in std::fs::read_dir(layers).map_err(io_error("list", layers))? {
+            let folder = entry.map_err(io_error("list", layers))?.path();
+            all += Layer { layers: self.layers, folder }.running_jobs();
+        }
+        match (running >= options.max_jobs, all >= options.max_jobs_in_all) {
+            (true, _) => Err(Error::TooManyJobs { limit: options.max_jobs }),
+            (_, true) => Err(Error::TooManyJobs { limit: options.max_jobs_in_all }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many scripts run in the layer.
+    fn running_jobs(&self) -> usize {
+        let jobs = self.folder.join("jobs");
+        let ids = self.job_ids().unwrap_or_default();
+        ids.iter().filter(|id| is_locked(&jobs.join(id).join("alive"))).count()
+    }
+
     pub(super) fn has_running_jobs(&self) -> bool {
         let jobs = self.folder.join("jobs");
         // If it cannot be found out, there may be some.

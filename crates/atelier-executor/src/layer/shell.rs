@@ -61,6 +61,9 @@ impl Layer<'_> {
         let began = Instant::now();
         let options = &self.layers.options;
         let lock = self.lock()?;
+        if shell.background {
+            self.check_room_for_job()?;
+        }
         if !self.is_mounted() {
             self.drop_landed(workspace, &lock)?;
         }

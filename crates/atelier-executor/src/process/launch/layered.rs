@@ -52,9 +52,14 @@ pub(in crate::process) fn hold(plan: &HolderPlan) -> io::Result<(OwnedFd, libc::
         unsafe {
             // The last handle that refers to the old places must go, or the disk stays busy.
             libc::chdir(c"/".as_ptr());
+            let alive = above_standard(plan.alive.as_raw_fd());
+            let users = above_standard(plan.users.as_raw_fd());
+            if alive < 0 || users < 0 {
+                // It would hold the layer for ever.
+                tell(ready, LAYER, *libc::__errno_location());
+                libc::_exit(127);
+            }
             tell(ready, STATUS, 0);
-            let alive = libc::fcntl(plan.alive.as_raw_fd(), libc::F_DUPFD, 100);
-            let users = libc::fcntl(plan.users.as_raw_fd(), libc::F_DUPFD, 100);
             close_all_but(&[alive, users]);
             loop {
                 let mut handle = libc::pollfd { fd: users, events: libc::POLLIN, revents: 0 };
@@ -122,6 +127,16 @@ fn loopback() -> Stage<()> {
         libc::close(socket);
         done.map(drop)
     }
+}
+
+/// The same handle under a number that standard input, output and errors do not have. -1 if there is
+/// no number left.
+///
+/// # Safety
+/// Only a number is given and returned.
+unsafe fn above_standard(fd: RawFd) -> RawFd {
+    // SAFETY: plain numbers.
+    if (0..3).contains(&fd) { unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) } } else { fd }
 }
 
 /// Closes everything but these handles, and gives standard input, output and errors to nobody.
@@ -217,28 +232,45 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
     // SAFETY: plain numbers and this stack.
     unsafe {
         // Only what is needed stays open. The pipes must close with the program's own copies.
-        let keep = |fd: RawFd| {
-            if fd < 0 { -1 } else { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 200) }
-        };
+        let keep = |fd: RawFd| above_standard(fd);
         let report = keep(plan.program.report.as_raw_fd());
         let outputs = plan
             .outputs
             .each_ref()
             .map(|(from, to)| (keep(from.as_raw_fd()), keep(to.as_raw_fd())));
         let mut lifeline = keep(plan.lifeline.as_raw_fd());
-        let owner = keep(plan.owner.as_ref().map_or(-1, AsRawFd::as_raw_fd));
+        let owner = plan.owner.as_ref().map(|owner| keep(owner.as_raw_fd()));
         let (user, alive) = (keep(plan.user.as_raw_fd()), keep(plan.alive.as_raw_fd()));
         let disk = keep(plan.disk.as_raw_fd());
-        let supervisor = keep(supervisor);
+        let kept = keep(supervisor);
         let [(out, out_file), (err, err_file)] = outputs;
-        close_all_but(&[
-            report, out, out_file, err, err_file, lifeline, owner, user, alive, disk, supervisor,
-        ]);
+        let all = [
+            report,
+            out,
+            out_file,
+            err,
+            err_file,
+            lifeline,
+            owner.unwrap_or(report),
+            user,
+            alive,
+            disk,
+            kept,
+        ];
+        if all.iter().any(|fd| *fd < 0) {
+            return give_up(plan, supervisor);
+        }
+        let owner = owner.unwrap_or(-1);
+        close_all_but(&all);
+        let supervisor = kept;
         let mut wanted: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut wanted);
         libc::sigaddset(&raw mut wanted, libc::SIGTERM);
         libc::sigaddset(&raw mut wanted, libc::SIGUSR1);
         let signals = libc::signalfd(-1, &raw const wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if signals < 0 {
+            return give_up(plan, supervisor);
+        }
         let started = now_ms();
         let free_at_start = free(disk);
         let mut ended_at: Option<i64> = None;
@@ -305,6 +337,20 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
     }
 }
 
+/// Ends a script that cannot be watched: nothing would end it in time, or when it is asked to.
+///
+/// # Safety
+/// The handle is of the supervisor, the only child of this process.
+unsafe fn give_up(plan: &KeeperPlan, supervisor: c_int) {
+    // SAFETY: plain numbers.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_pidfd_send_signal, supervisor, libc::SIGKILL, 0, 0);
+        libc::waitpid(-1, ptr::null_mut(), libc::__WALL);
+        tell(plan.program.report.as_raw_fd(), FORK, errno);
+    }
+}
+
 /// Reads the signals that came. Whether this one is among them.
 ///
 /// # Safety
@@ -353,7 +399,8 @@ impl Copying {
         // SAFETY: the buffer is on this stack.
         unsafe {
             let n = libc::read(self.from, chunk.as_mut_ptr().cast(), chunk.len());
-            if n == 0 {
+            let again = [libc::EAGAIN, libc::EINTR].contains(&*libc::__errno_location());
+            if n == 0 || (n < 0 && !again) {
                 libc::close(self.from);
                 self.from = -1;
             }
