@@ -20,7 +20,7 @@ use super::renames::find_renames;
 use super::{Layer, LayerLock};
 use crate::beneath;
 use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, parent_of, stat_at};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ignored::Ignored;
 use crate::walk::Names;
 use crate::workspace::Workspace;
@@ -492,13 +492,4 @@ pub(super) fn is_opaque(upper: BorrowedFd<'_>, path: &Path) -> std::io::Result<b
         Err(Errno::NODATA | Errno::NOTSUP) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// The error for a layer that has grown too large.
-pub(super) fn too_large(scan: &Scan, most: u64) -> Option<Error> {
-    (scan.bytes > most).then(|| Error::TooLarge {
-        path: "the layer".to_owned(),
-        size: scan.bytes,
-        limit: most,
-    })
 }
