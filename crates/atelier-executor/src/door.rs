@@ -135,7 +135,18 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// The error for a file of the workspace or of the state folder. Paths of the workspace are relative
+/// here. Where the state folder is does not concern those who read the error.
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.display().to_string();
-    move |source| Error::Io { action, path, source }
+    let path = path.to_owned();
+    move |source| {
+        let shown = match (path.is_absolute(), path.file_name()) {
+            (true, Some(name)) => {
+                tracing::warn!(%source, path = %path.display(), "cannot {action} a file");
+                format!("{} in the state folder", name.display())
+            }
+            _ => path.display().to_string(),
+        };
+        Error::Io { action, path: shown, source }
+    }
 }

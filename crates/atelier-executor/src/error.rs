@@ -50,6 +50,8 @@ pub enum Error {
          parts, with `paths`."
     )]
     NotAllShown { path: String },
+    #[error("The layer changes too many files. Discard what you do not need.")]
+    TooManyFiles,
     #[error("Binary file: {path}")]
     Binary { path: String },
     #[error("File contains invalid UTF-8 encoding")]
@@ -126,9 +128,10 @@ impl Error {
             Self::Link { .. } => FailureCode::LinkRefused,
             Self::LinkLoop { .. } => FailureCode::TooManyLinks,
             Self::Protected { .. } => FailureCode::PathProtected,
-            Self::TooLarge { .. } | Self::TooLargeToShow { .. } | Self::NotAllShown { .. } => {
-                FailureCode::FileSizeExceeded
-            }
+            Self::TooLarge { .. }
+            | Self::TooLargeToShow { .. }
+            | Self::NotAllShown { .. }
+            | Self::TooManyFiles => FailureCode::FileSizeExceeded,
             Self::Binary { .. } => FailureCode::BinaryFile,
             Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
             Self::NotEncodable { .. } => FailureCode::NotEncodable,

@@ -24,12 +24,14 @@ mod guard;
 mod jobs;
 mod landing;
 mod landing_links;
+mod removal;
 mod renames;
 mod scan;
 mod shell;
+mod size;
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -254,14 +256,17 @@ impl Layer<'_> {
             .map_err(|errno| io_error("open", &path)(errno.into()))
     }
 
-    /// Empties the layer. Its jobs must have ended.
-    fn remove_all(&self) -> Result<()> {
-        for part in ["upper", "work", "tmp", "bases"] {
-            let path = self.folder.join(part);
-            remove_tree(&path)?;
-            private_folder(&path)?;
+    /// Empties the layer. Its jobs must have ended. Returns how many files were changed in it.
+    fn remove_all(&self) -> Result<u64> {
+        let changed = remove_tree(&self.folder.join("upper"))?;
+        for part in ["work", "tmp", "bases"] {
+            remove_tree(&self.folder.join(part))?;
         }
-        self.forget_bases()
+        for part in ["upper", "work", "tmp", "bases"] {
+            private_folder(&self.folder.join(part))?;
+        }
+        self.forget_bases()?;
+        Ok(changed)
     }
 }
 
@@ -272,16 +277,18 @@ impl LayerLock {
     }
 }
 
-/// Removes a folder that scripts have written, whatever permissions they gave it.
-fn remove_tree(path: &Path) -> Result<()> {
-    let removed = std::fs::remove_dir_all(path).or_else(|error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            crate::process::open_up(path).and_then(|()| std::fs::remove_dir_all(path))
+/// Removes a folder that scripts have written. Returns how many files were in it.
+fn remove_tree(path: &Path) -> Result<u64> {
+    let remove = || {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(0) };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(folder, flags, Mode::empty()) {
+            Ok(handle) => removal::remove_from(handle.as_fd(), name, folder),
+            Err(rustix::io::Errno::NOENT) => Ok(0),
+            Err(errno) => Err(errno.into()),
         }
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    });
-    removed.map_err(io_error("remove", path))
+    };
+    remove().map_err(io_error("remove", path))
 }
 
 /// Finds out by trying whether this machine allows layers.

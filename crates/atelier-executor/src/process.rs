@@ -46,7 +46,7 @@ pub(crate) use script::{
     Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
     stop_script, wait_for_holder, wait_for_script,
 };
-pub(crate) use temporary::{Temporary, open_up, sweep};
+pub(crate) use temporary::{Temporary, sweep};
 pub use toolchain::Toolchains;
 
 /// What a command may do to the workspace.

@@ -7,6 +7,7 @@ mod answer;
 mod commands;
 mod functions;
 mod history;
+mod jobs;
 mod judge;
 mod kind;
 mod layered;

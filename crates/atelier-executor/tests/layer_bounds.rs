@@ -63,3 +63,74 @@ fn scripts_run_and_end_where_handles_are_few() {
     assert_eq!(stopped["running"], json!(false), "{stopped:#}");
     setrlimit(Resource::Nofile, limit).unwrap();
 }
+
+/// What a call answers, which must have succeeded.
+fn call(f: &Fixture, tool: &str, params: Value) -> Value {
+    let answer = f.call(tool, params).to_value();
+    assert_eq!(answer["success"], json!(true), "{tool}: {answer:#}");
+    answer
+}
+
+/// LY-62: one odd name is one entry with a reason, and the rest of the layer goes on.
+#[test]
+fn one_odd_name_does_not_stop_a_layer() {
+    for make in [
+        r"printf x > $'a\xff.txt'",
+        r"mkdir $'d\xff' && touch $'d\xff'/x",
+        "for i in $(seq 60); do mkdir $(printf 'd%.0s' $(seq 80)) && cd ddd*; done; touch x",
+        "for i in $(seq 3000); do mkdir d && cd d; done; touch x",
+    ] {
+        let f = Fixture::new();
+        let made = shell(&f, &format!("echo good > b.txt; {make}"));
+        assert_eq!(made["success"], json!(true), "{make}: {made:#}");
+        let changes = call(&f, "changes", json!({}));
+        let files = changes["files"].as_array().unwrap();
+        let odd: Vec<&Value> = files.iter().filter(|file| file["reason"].is_string()).collect();
+        assert_eq!((odd.len(), files.len()), (1, 2), "{make}: {changes:#}");
+        call(&f, "diff", json!({ "paths": ["b.txt"] }));
+        assert_eq!(shell(&f, "echo fine")["stdout"], json!("fine\n"), "{make}");
+        call(&f, "land", json!({ "paths": ["b.txt"] }));
+        // What cannot land says so, without a word of where layers are kept.
+        let refused = f.call("land", json!({})).to_value();
+        assert_eq!(refused["code"], json!("path_protected"), "{make}: {refused:#}");
+        assert!(!refused.to_string().contains("layers/"), "{refused:#}");
+        call(&f, "discard", json!({}));
+        assert_eq!(call(&f, "changes", json!({}))["files"], json!([]), "{make}");
+    }
+}
+
+/// LY-62: a folder is discarded by its name, whatever is in it and whatever its permissions are.
+#[test]
+fn a_folder_is_discarded_whatever_is_in_it() {
+    let f = Fixture::new();
+    let script = "mkdir -p top/$(printf 'x%.0s' $(seq 200)); cd top; \
+        for i in $(seq 500); do mkdir deeper_than_a_path && cd deeper*; done; touch x; \
+        cd /; echo b > b.txt; mkdir shut; touch shut/x; chmod 0 shut";
+    let script =
+        script.replace("cd /;", "cd \"$OLD\";").replace("mkdir -p top", "OLD=$PWD; mkdir -p top");
+    assert_eq!(shell(&f, &script)["success"], json!(true));
+    call(&f, "discard", json!({ "paths": ["top", "shut"] }));
+    let changes = call(&f, "changes", json!({}));
+    assert_eq!(changes["files"].as_array().unwrap().len(), 1, "{changes:#}");
+    assert_eq!(changes["files"][0]["path"], json!("b.txt"));
+}
+
+/// LY-62: a layer with too many files can be looked at, and emptied.
+#[test]
+fn a_layer_with_too_many_files_can_be_emptied() {
+    let f = bounded(LayerOptions { max_files: 50, ..LayerOptions::default() });
+    let made =
+        shell(&f, "mkdir many few; touch few/x; for i in $(seq 100); do touch many/$i; done");
+    assert!(made["note"].as_str().unwrap().contains("The layer is full"), "{made:#}");
+    let changes = call(&f, "changes", json!({}));
+    assert_eq!(changes["limited"], json!(true));
+    for (tool, params) in [("shell", json!({ "script": "true" })), ("land", json!({}))] {
+        let refused = f.call(tool, params).to_value();
+        assert_eq!(refused["code"], json!("file_size_exceeded"), "{refused:#}");
+    }
+    call(&f, "discard", json!({ "paths": ["many"] }));
+    assert_eq!(shell(&f, "ls few")["stdout"], json!("x\n"));
+    shell(&f, "for i in $(seq 100); do touch $i; done");
+    call(&f, "discard", json!({}));
+    assert_eq!(shell(&f, "echo fine")["stdout"], json!("fine\n"));
+}

@@ -36,6 +36,7 @@ const KEPT_BYTES: u64 = 16 << 20;
 pub(super) struct Bases {
     /// From when on scripts could have touched what is not listed.
     since: Moment,
+    #[serde(with = "keys")]
     paths: BTreeMap<PathBuf, Base>,
 }
 
@@ -215,7 +216,8 @@ impl Bases {
         let small = stat.st_size as i64 <= CHECKED_BYTES;
         if small && !change.is_folder() && *checked < CHECKED_FILES {
             *checked += 1;
-            entry = Some(Entry::at(lower, &change.path)?);
+            let Ok(found) = Entry::at(lower, &change.path) else { return Ok(Base::Unknown) };
+            entry = Some(found);
         }
         Ok(Base::Present { stamp: Stamp::of(stat), mode: mode_of(stat), entry })
     }
@@ -254,10 +256,52 @@ impl Base {
                 let same = *stamp == Stamp::of(stat) && *mode == mode_of(stat);
                 match entry {
                     _ if same => false,
-                    Some(entry) => Entry::at(lower, &change.path)? != *entry,
+                    Some(entry) => {
+                        Entry::at(lower, &change.path).map_or(true, |found| found != *entry)
+                    }
                     None => true,
                 }
             }
         })
+    }
+}
+
+/// Paths as keys of a JSON object. A path that is not UTF-8 is written in hexadecimal digits after a
+/// NUL, which no path contains.
+mod keys {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use super::Base;
+    use crate::door::hex;
+
+    pub(super) fn serialize<S: Serializer>(
+        paths: &BTreeMap<PathBuf, Base>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_map(paths.iter().map(|(path, base)| {
+            let odd = || format!("\0{}", hex(path.as_os_str().as_bytes()));
+            (path.to_str().map_or_else(odd, str::to_owned), base)
+        }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<PathBuf, Base>, D::Error> {
+        let paths = BTreeMap::<String, Base>::deserialize(from)?;
+        let path = |key: String| match key.strip_prefix('\0') {
+            None => Some(PathBuf::from(key)),
+            Some(digits) => {
+                let pairs = digits.as_bytes().chunks(2).map(std::str::from_utf8);
+                let bytes = pairs.map(|pair| u8::from_str_radix(pair.ok()?, 16).ok());
+                Some(OsString::from_vec(bytes.collect::<Option<_>>()?).into())
+            }
+        };
+        let known = paths.into_iter().map(|(key, base)| Some((path(key)?, base)));
+        known.collect::<Option<_>>().ok_or_else(|| de::Error::custom("a path is damaged"))
     }
 }

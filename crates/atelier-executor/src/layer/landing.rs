@@ -12,6 +12,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use super::removal::remove_from;
 use super::scan::{Change, is_dir, is_empty, is_opaque};
 use super::{Layer, LayerLock, Scan};
 use crate::door::{
@@ -19,7 +20,6 @@ use crate::door::{
     stat_at,
 };
 use crate::error::{Error, Result};
-use crate::walk::{Kind, Names};
 use crate::workspace::{Workspace, to_workspace_path};
 
 /// Changes that wait for somebody's word.
@@ -69,7 +69,13 @@ impl Layer<'_> {
                 them in the workspace";
             return Err(Error::Protected { path: path.as_str().to_owned(), why });
         }
-        let Scan { changes, .. } = self.scan(workspace, lock)?;
+        let Scan { changes, unlisted, too_many, .. } = self.scan(workspace, lock)?;
+        if too_many {
+            return Err(Error::TooManyFiles);
+        }
+        if let Some((path, why)) = unlisted.iter().find(|(path, _)| is_meant(paths, path)) {
+            return Err(unfit(path, why));
+        }
         let meant: Vec<Change> = changes
             .into_iter()
             .filter(|change| {
@@ -271,18 +277,19 @@ impl Layer<'_> {
         paths: Option<&[WorkspacePath]>,
         lock: &LayerLock,
     ) -> Result<u64> {
-        let scan = self.scan(workspace, lock)?;
         if self.is_mounted() {
             return Err(Error::JobsRunning);
         }
-        let meant: Vec<&Change> =
-            scan.changes.iter().filter(|change| is_meant(paths, &change.path)).collect();
-        let count = meant.iter().filter(|change| !change.is_folder()).count() as u64;
         if paths.is_none() {
-            self.remove_all()?;
+            // Whatever is in the layer, this is the way to get rid of it.
+            let count = self.remove_all()?;
             self.write_landed(&[])?;
             return Ok(count);
         }
+        let scan = self.scan(workspace, lock)?;
+        let meant: Vec<&Change> =
+            scan.changes.iter().filter(|change| is_meant(paths, &change.path)).collect();
+        let count = meant.iter().filter(|change| !change.is_folder()).count() as u64;
         let upper = self.upper()?;
         for change in &meant {
             for dir in change.path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()) {
@@ -298,17 +305,27 @@ impl Layer<'_> {
             paths.into_iter().flatten().map(|path| crate::workspace::relative(path).to_owned());
         let single = meant.iter().map(|change| change.path.clone());
         for path in single.chain(tops) {
-            remove_all_at(&upper, &path)?;
+            self.remove_all_at(&upper, &path)?;
             bases.forget(&path);
         }
         for change in &meant {
             if let Some(from) = &change.from {
-                remove_all_at(&upper, from)?;
+                self.remove_all_at(&upper, from)?;
                 bases.forget(from);
             }
         }
         self.write_bases(&bases)?;
         Ok(count)
+    }
+
+    /// Removes an entry of the layer with everything in it.
+    fn remove_all_at(&self, upper: &OwnedFd, path: &Path) -> Result<()> {
+        if path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let parent = parent_of(upper.as_fd(), path).map_err(io_error("open", path))?;
+        let Some((dir, name)) = parent else { return Ok(()) };
+        remove_from(dir.as_fd(), name, &self.folder).map_err(io_error("remove", path)).map(drop)
     }
 }
 
@@ -367,29 +384,4 @@ fn remove(upper: &OwnedFd, path: &Path) -> Result<()> {
         }
         Err(errno) => Err(fail(errno)),
     }
-}
-
-/// Removes an entry of the layer with everything in it.
-fn remove_all_at(upper: &OwnedFd, top: &Path) -> Result<()> {
-    if top.as_os_str().is_empty() {
-        return Ok(());
-    }
-    let mut todo = vec![(top.to_owned(), false)];
-    while let Some((path, emptied)) = todo.pop() {
-        let stat = stat_at(upper.as_fd(), &path).map_err(io_error("read", &path))?;
-        let Some(stat) = stat else { continue };
-        if is_dir(&stat) && !emptied {
-            todo.push((path.clone(), true));
-            let mut names = Names::open(upper.as_fd(), &path)
-                .map_err(|errno| io_error("list", &path)(errno.into()))?;
-            let listed = names.each(|name, _: Kind| {
-                todo.push((path.join(name), false));
-                Ok(())
-            });
-            listed.map_err(|errno| io_error("list", &path)(errno.into()))?;
-        } else {
-            remove(upper, &path)?;
-        }
-    }
-    Ok(())
 }

@@ -37,7 +37,9 @@ pub(super) fn find_renames(
         let size = scan.changes[at].lower.map(|stat| stat.st_size);
         let fits = |new: &usize| scan.changes[*new].upper.map(|stat| stat.st_size) == size;
         if added.iter().any(fits) {
-            old.push(Some((at, Entry::at(lower, &scan.changes[at].path)?)));
+            // What cannot be read is not taken for a renamed file.
+            let entry = Entry::at(lower, &scan.changes[at].path);
+            old.extend(entry.ok().map(|entry| Some((at, entry))));
         }
     }
     let mut gone = Vec::new();
@@ -45,7 +47,7 @@ pub(super) fn find_renames(
         if old.iter().all(Option::is_none) {
             break;
         }
-        let new = Entry::at(upper, &scan.changes[at].path)?;
+        let Ok(new) = Entry::at(upper, &scan.changes[at].path) else { continue };
         let same = |old: &Option<(usize, Entry)>| {
             old.as_ref().is_some_and(|(_, old)| {
                 old.checksum().is_some() && old.checksum() == new.checksum()

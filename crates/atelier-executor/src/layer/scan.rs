@@ -4,6 +4,7 @@
 //! replaces another by an extended attribute. Scripts can make neither: they may not create
 //! devices, and they may not set extended attributes.
 
+mod entries;
 mod rules;
 
 use std::ffi::{OsStr, OsString};
@@ -12,13 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::layered::ChangeKind;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 
+pub(super) use self::entries::{is_dir, is_empty, is_opaque, is_whiteout};
 use self::rules::Rules;
 use super::renames::find_renames;
+use super::size::bytes_of;
 use super::{Layer, LayerLock};
-use crate::beneath;
 use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, parent_of, stat_at};
 use crate::error::Result;
 use crate::ignored::Ignored;
@@ -65,7 +67,14 @@ pub(crate) struct Scan {
     pub(crate) git: bool,
     /// How many bytes the layer holds.
     pub(crate) bytes: u64,
+    /// What could not be looked at, and why. It does not land.
+    pub(crate) unlisted: Vec<(PathBuf, &'static str)>,
+    /// Whether there are more files than a layer may hold, so that not all are listed.
+    pub(crate) too_many: bool,
 }
+
+/// So many entries that could not be looked at are named.
+const MOST_UNLISTED: usize = 1000;
 
 impl Layer<'_> {
     /// Lists all changes, and keeps what the files below them were like.
@@ -79,15 +88,16 @@ impl Layer<'_> {
             scan: Scan::default(),
             todo: vec![(PathBuf::new(), true, 0)],
             left: self.layers.options.max_files,
+            is_full: false,
             whole: None,
         };
-        walk.run().map_err(io_error("look at", &self.folder))?;
+        walk.run().map_err(io_error("look at", Path::new("the layer")))?;
         let Walk { mut scan, .. } = walk;
         scan.changes.sort_by(|a, b| a.path.cmp(&b.path));
         let mut bases = self.bases()?;
         let is_new = bases
             .update(workspace.handle(), &mut scan.changes)
-            .map_err(io_error("look at", &self.folder))?;
+            .map_err(io_error("look at", Path::new("the layer")))?;
         let mounted = self.is_mounted();
         if mounted {
             bases.begin_at(began);
@@ -103,7 +113,7 @@ impl Layer<'_> {
         let hidden = workspace.ignored()?;
         scan.changes.retain(|change| !change.is_hidden_by(&hidden));
         find_renames(&mut scan, upper.as_fd(), workspace.handle())
-            .map_err(io_error("look at", &self.folder))?;
+            .map_err(io_error("look at", Path::new("the layer")))?;
         Ok(scan)
     }
 }
@@ -132,51 +142,13 @@ pub(super) fn scan_everything(
         scan: Scan::default(),
         todo: vec![(PathBuf::new(), true, 0)],
         left: most,
+        is_full: false,
         whole: Some(Rest::default()),
     };
     walk.run()?;
     let Walk { mut scan, whole, .. } = walk;
     scan.changes.sort_by(|a, b| a.path.cmp(&b.path));
     Ok((scan.changes, whole.unwrap_or_default()))
-}
-
-impl Layer<'_> {
-    /// How many bytes the disk has left.
-    pub(super) fn free_bytes(&self) -> u64 {
-        rustix::fs::statvfs(&self.folder)
-            .map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
-    }
-
-    /// How many bytes the layer and its `/tmp` hold. Scripts may be changing it.
-    pub(super) fn used_bytes(&self) -> std::io::Result<u64> {
-        let mut used = 0;
-        for part in ["upper", "tmp"] {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let top = rustix::fs::open(self.folder.join(part), flags, Mode::empty())?;
-            let mut todo = vec![PathBuf::new()];
-            while let Some(dir) = todo.pop() {
-                let Ok(mut names) = Names::open(top.as_fd(), &dir) else { continue };
-                let mut found = Vec::new();
-                names.each(|name, _| {
-                    found.push(dir.join(name));
-                    Ok(())
-                })?;
-                for path in found {
-                    let Some(stat) = stat_at(top.as_fd(), &path)? else { continue };
-                    used += bytes_of(&stat);
-                    if is_dir(&stat) {
-                        todo.push(path);
-                    }
-                }
-            }
-        }
-        Ok(used)
-    }
-}
-
-#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-fn bytes_of(stat: &Stat) -> u64 {
-    (stat.st_blocks as u64).saturating_mul(512)
 }
 
 struct Walk<'a> {
@@ -187,8 +159,9 @@ struct Walk<'a> {
     scan: Scan,
     /// Folders of the layer, whether the workspace shows through them, and how deep they are.
     todo: Vec<(PathBuf, bool, usize)>,
-    /// How many more files are looked at.
+    /// How many more files are looked at, and whether there were more.
     left: u64,
+    is_full: bool,
     /// Whether everything is listed, and what is found beside changes.
     whole: Option<Rest>,
 }
@@ -197,26 +170,60 @@ impl Walk<'_> {
     fn run(&mut self) -> std::io::Result<()> {
         while let Some((dir, merged, depth)) = self.todo.pop() {
             self.rules.retain(|rules| dir.starts_with(&rules.dir));
-            self.add_rules(&dir, depth)?;
-            let mut names: Vec<OsString> = Vec::new();
-            let listed = match Names::open(self.upper, &dir) {
-                Ok(mut listing) => listing.each(|name, _| {
-                    names.push(name.to_owned());
-                    Ok(())
-                }),
-                // A job has removed it in the meantime.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
-                Err(errno) => Err(errno),
-            };
-            listed?;
-            names.sort();
-            for name in &names {
-                self.visit(&dir, name, depth)?;
+            if let Err(error) = self.look_into(&dir, merged, depth) {
+                self.pass_by(&dir, error)?;
             }
-            if !merged {
-                self.deleted_below(&dir, &names)?;
+            if self.is_full {
+                self.scan.too_many = true;
+                break;
             }
         }
+        Ok(())
+    }
+
+    fn look_into(&mut self, dir: &Path, merged: bool, depth: usize) -> std::io::Result<()> {
+        self.add_rules(dir, depth)?;
+        let mut names: Vec<OsString> = Vec::new();
+        let listed = match Names::open(self.upper, dir) {
+            Ok(mut listing) => listing.each(|name, _| {
+                names.push(name.to_owned());
+                Ok(())
+            }),
+            // A job has removed it in the meantime.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        listed?;
+        names.sort();
+        for name in &names {
+            if let Err(error) = self.visit(dir, name, depth) {
+                self.pass_by(&dir.join(name), error)?;
+                if self.is_full {
+                    return Ok(());
+                }
+            }
+        }
+        match merged {
+            true => Ok(()),
+            false => self.deleted_below(dir, &names),
+        }
+    }
+
+    /// Goes on after something that cannot be looked at: one odd name must not keep the rest of the
+    /// layer from being listed, landed and discarded. A command lands whole or not at all.
+    fn pass_by(&mut self, path: &Path, error: std::io::Error) -> std::io::Result<()> {
+        if self.whole.is_some() {
+            return Err(error);
+        }
+        if self.is_full || self.scan.unlisted.len() >= MOST_UNLISTED {
+            return Ok(());
+        }
+        let why = match Errno::from_io_error(&error) {
+            Some(Errno::NAMETOOLONG) => "its path is too long",
+            Some(Errno::ACCESS | Errno::PERM) => "it cannot be opened",
+            _ => "it cannot be read",
+        };
+        self.scan.unlisted.push((path.to_owned(), why));
         Ok(())
     }
 
@@ -338,7 +345,9 @@ impl Walk<'_> {
             return Ok(Some(ChangeKind::Changed));
         }
         let same_mode = mode_of(upper) == mode_of(lower);
-        let same_content = match (Entry::at(self.upper, path)?, Entry::at(self.lower, path)?) {
+        let sides = (Entry::at(self.upper, path), Entry::at(self.lower, path));
+        let (Ok(ours), Ok(theirs)) = sides else { return Ok(Some(ChangeKind::Changed)) };
+        let same_content = match (ours, theirs) {
             (Entry::File { checksum: a, .. }, Entry::File { checksum: b, .. }) => a == b,
             (Entry::Link { target: a }, Entry::Link { target: b }) => {
                 return Ok((a != b).then_some(ChangeKind::Changed));
@@ -435,8 +444,13 @@ impl Walk<'_> {
     }
 
     fn look(&mut self) -> std::io::Result<()> {
-        let too_many = || std::io::Error::other("the layer changes too many files; discard some");
-        self.left = self.left.checked_sub(1).ok_or_else(too_many)?;
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => {
+                self.is_full = true;
+                return Err(std::io::Error::other("too many files are changed"));
+            }
+        }
         Ok(())
     }
 
@@ -463,33 +477,5 @@ impl Walk<'_> {
             }
         }
         Ok(())
-    }
-}
-
-pub(super) fn is_dir(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode).is_dir()
-}
-
-pub(super) fn is_whiteout(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
-}
-
-pub(super) fn is_empty(upper: BorrowedFd<'_>, path: &Path) -> std::io::Result<bool> {
-    let mut empty = true;
-    Names::open(upper, path)?.each(|_, _| {
-        empty = false;
-        Ok(())
-    })?;
-    Ok(empty)
-}
-
-/// Whether a folder of the layer replaces that of the workspace.
-pub(super) fn is_opaque(upper: BorrowedFd<'_>, path: &Path) -> std::io::Result<bool> {
-    let folder = beneath::open(upper, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let mut value = [0u8; 8];
-    match rustix::fs::fgetxattr(&folder, "user.overlay.opaque", &mut value[..]) {
-        Ok(length) => Ok(value.get(..length) == Some(b"y")),
-        Err(Errno::NODATA | Errno::NOTSUP) => Ok(false),
-        Err(errno) => Err(errno.into()),
     }
 }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::guard::{Protected, guard};
 use super::jobs::OUTPUTS;
+use super::size::too_large;
 use super::{Layer, Scan};
 use crate::cancel::Cancel;
 use crate::door::io_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::process::{
     Interrupted, Kept, Runner, ScriptEnding, ScriptSpec, read_report, texts, wait_for_script,
 };
@@ -166,13 +167,4 @@ fn read_outputs(job: &Path, limit: usize) -> Result<(String, String, bool)> {
         }
     };
     Ok(texts(read(OUTPUTS[0])?, read(OUTPUTS[1])?, limit))
-}
-
-/// The error for a layer that has grown too large.
-fn too_large(scan: &Scan, most: u64) -> Option<Error> {
-    (scan.bytes > most).then(|| Error::TooLarge {
-        path: "the layer".to_owned(),
-        size: scan.bytes,
-        limit: most,
-    })
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::answer::{self, fields};
 use super::judge::Judged;
 use super::kind::{Shown, present};
-use super::{Approval, Tools, commands, exact, layered};
+use super::{Approval, Tools, commands, exact, jobs, layered};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::glob::Glob;
@@ -57,9 +57,9 @@ static BUILTIN: Functions = Functions(Cow::Borrowed(&[
     ("land", layered::land_or_undo),
     ("discard", layered::discard),
     ("undo", layered::land_or_undo),
-    ("jobs", layered::jobs),
-    ("job_output", layered::job_output),
-    ("job_stop", layered::job_stop),
+    ("jobs", jobs::jobs),
+    ("job_output", jobs::job_output),
+    ("job_stop", jobs::job_stop),
 ]));
 
 impl Functions {

@@ -20,16 +20,13 @@ use super::{Preview, Tools};
 use crate::door::{Entry, Held, PathChange, Record, UndoOf};
 use crate::error::{Error, Result};
 use crate::layer::{
-    Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ThreeWay,
-    difference, three_ways,
+    Change, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ThreeWay, difference,
+    three_ways,
 };
 use crate::process::{ScriptEnding, detect_isolation};
 use crate::workspace::{relative, to_workspace_path};
 use crate::write::Expect;
 
-/// So much of a job's output is returned unless the caller wants less.
-const JOB_OUTPUT: u64 = 20_000;
-const MOST_JOB_OUTPUT: u64 = 1 << 20;
 /// An answer lists so many changes.
 const MOST_LISTED: usize = 5000;
 
@@ -164,7 +161,7 @@ impl<'t> Tools<'t> {
         self.layers.ok_or(Error::NoLayers)
     }
 
-    fn layer(&self) -> Result<Layer<'t>> {
+    pub(super) fn layer(&self) -> Result<Layer<'t>> {
         self.layers()?.layer(&self.origin.layer)
     }
 }
@@ -270,7 +267,7 @@ fn ran_in_shell(ran: &ShellRun, seconds: u64, notes: &[&str]) -> ToolOutcome {
     }
 }
 
-fn exit_code(ending: ScriptEnding) -> Option<i32> {
+pub(super) fn exit_code(ending: ScriptEnding) -> Option<i32> {
     match ending {
         ScriptEnding::Exited(code) => Some(code),
         ScriptEnding::Killed(signal) => Some(128 + signal),
@@ -304,11 +301,15 @@ pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
         !removed || !scan.changes.iter().any(below)
     };
     let shown: Vec<&Change> = scan.changes.iter().filter(is_shown).collect();
-    let files: Vec<Value> = shown.iter().take(MOST_LISTED).map(|change| listed(change)).collect();
+    let mut files: Vec<Value> =
+        shown.iter().take(MOST_LISTED).map(|change| listed(change)).collect();
+    files.extend(scan.unlisted.iter().map(
+        |(path, why)| json!({ "path": path.to_string_lossy(), "change": "added", "reason": why }),
+    ));
     let mut body = json!({
         "files": files,
         "ignored": scan.ignored,
-        "limited": shown.len() > MOST_LISTED,
+        "limited": shown.len() > MOST_LISTED || scan.too_many,
         "bytes": scan.bytes,
         "kept_until": layer.kept_until().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
     });
@@ -334,6 +335,9 @@ fn listed(change: &Change) -> Value {
     }
     if change.is_folder() {
         file["type"] = json!("directory");
+    }
+    if change.path.to_str().is_none() {
+        file["reason"] = json!("its name is not UTF-8, so it does not land");
     }
     file
 }
@@ -424,53 +428,6 @@ pub(super) fn discard(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let lock = layer.lock()?;
     let count = layer.discard(run.tools.workspace, run.call.path_list("paths"), &lock)?;
     Ok(fields(json!({ "discarded": count })))
-}
-
-pub(super) fn jobs(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
-    let jobs: Vec<Value> = run.tools.layer()?.jobs()?.iter().map(job).collect();
-    Ok(fields(json!({ "jobs": jobs })))
-}
-
-fn job(state: &JobState) -> Value {
-    let JobState { job, running, ending, written, connections } = state;
-    let mut about = json!({
-        "job_id": job.job_id,
-        "script": job.script,
-        "started_at": job.started_at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-        "running": running,
-        "exit_code": ending.and_then(exit_code),
-        "ended": ending.map(|ending| match ending {
-            ScriptEnding::Exited(_) => "exited",
-            ScriptEnding::Killed(_) => "killed",
-            ScriptEnding::TimedOut => "timed_out",
-            ScriptEnding::Stopped => "stopped",
-            ScriptEnding::Full => "full",
-            ScriptEnding::Exposed => "exposed",
-        }),
-        "stdout_bytes": written[0],
-        "stderr_bytes": written[1],
-    });
-    if let Some(connections) = connections {
-        about["connections"] = json!(connections);
-    }
-    about
-}
-
-pub(super) fn job_output(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
-    let (offset, limit) = (run.call.number("offset"), run.call.number("limit"));
-    let limit = limit.unwrap_or(JOB_OUTPUT).min(MOST_JOB_OUTPUT);
-    let layer = run.tools.layer()?;
-    let output = layer.job_output(run.call.text("job_id")?, offset.unwrap_or(0), limit)?;
-    let mut body = job(&output.state);
-    body["stdout"] = json!(output.stdout);
-    body["stderr"] = json!(output.stderr);
-    body["next_offset"] = json!(output.next);
-    Ok(fields(body))
-}
-
-pub(super) fn job_stop(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
-    let state = run.tools.layer()?.stop_job(run.call.text("job_id")?)?;
-    Ok(fields(job(&state)))
 }
 
 impl Tools<'_> {
