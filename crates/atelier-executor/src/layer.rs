@@ -42,7 +42,7 @@ pub(crate) use command::Landed;
 pub(crate) use difference::{ThreeWay, difference, three_ways};
 pub(crate) use guard::{Hides, Protected};
 pub(crate) use jobs::JobState;
-pub(crate) use landing::Pending;
+pub(crate) use landing::{Pending, ShownChanges};
 pub(crate) use scan::{Change, Scan};
 pub(crate) use shell::{Shell, ShellRun};
 
@@ -144,7 +144,7 @@ impl Layers {
     fn finish_landings(&self, workspace: &Workspace) -> Result<()> {
         for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {
             let folder = entry.map_err(io_error("list", &self.folder))?.path();
-            let layer = Layer { layers: self, folder };
+            let layer = Layer { layers: self, folder, cancel: None };
             if !layer.landed_paths()?.is_empty() {
                 let lock = layer.lock()?;
                 // A layer in use may not be changed from outside; its next script does it.
@@ -166,7 +166,7 @@ impl Layers {
         if !name.exists() {
             replace_file(&name, key.as_bytes(), false)?;
         }
-        Ok(Layer { layers: self, folder })
+        Ok(Layer { layers: self, folder, cancel: None })
     }
 
     /// Ends all jobs of a layer and removes it, and all layers beneath it. What has landed stays.
@@ -175,7 +175,7 @@ impl Layers {
         for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {
             let entry = entry.map_err(io_error("list", &self.folder))?;
             if entry.file_name().to_string_lossy().starts_with(&beneath) {
-                self.end_layer(&Layer { layers: self, folder: entry.path() })?;
+                self.end_layer(&Layer { layers: self, folder: entry.path(), cancel: None })?;
             }
         }
         self.end_layer(&self.layer(key)?)
@@ -214,6 +214,8 @@ fn folder_name(key: &str) -> String {
 pub(crate) struct Layer<'a> {
     layers: &'a Layers,
     folder: PathBuf,
+    /// Ends what takes long.
+    cancel: Option<Cancel>,
 }
 
 /// Held while a layer is looked at as a whole, or changed from outside.
@@ -222,6 +224,19 @@ pub(crate) struct LayerLock(File);
 impl Layer<'_> {
     pub(crate) fn lock(&self) -> Result<LayerLock> {
         Ok(LayerLock(lock_folder(&self.folder)?))
+    }
+
+    /// The same layer, for a call that can be cancelled.
+    pub(crate) fn until(self, cancel: &Cancel) -> Self {
+        Self { cancel: Some(cancel.clone()), ..self }
+    }
+
+    /// Fails if the call was cancelled.
+    fn go_on(&self) -> Result<()> {
+        match self.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// Whether jobs go on when this process has ended.

@@ -134,3 +134,31 @@ fn a_layer_with_too_many_files_can_be_emptied() {
     call(&f, "discard", json!({}));
     assert_eq!(shell(&f, "echo fine")["stdout"], json!("fine\n"));
 }
+
+/// LY-64: holes cost a script nothing, so what reads them unasked has a bound, and can be cancelled.
+#[test]
+fn sparse_files_cost_those_who_look_nothing() {
+    let f = Fixture::new();
+    let script = "rm app.js; printf '%015d' 0 > same; echo new > new.txt; \
+        for i in $(seq 500); do truncate -s 4294967295 s$i; done";
+    let made = shell(&f, script);
+    assert!(made["note"].as_str().unwrap().contains("The layer is full"), "{made:#}");
+    // Two terabytes would take hours to read.
+    let diff = call(&f, "diff", json!({}));
+    assert_eq!((&diff["files"], &diff["truncated"]), (&json!(503), &json!(true)));
+    let text = diff["diff"].as_str().unwrap();
+    assert!(text.contains("+new\n") && text.contains("b/s500\nNot shown: it is too long\n"));
+    assert_eq!(call(&f, "changes", json!({}))["files"].as_array().unwrap().len(), 503);
+    let refused = f.call("land", json!({})).to_value();
+    assert_eq!(refused["code"], json!("file_size_exceeded"), "{refused:#}");
+    call(&f, "land", json!({ "paths": ["new.txt"] }));
+    // A call that was cancelled looks at nothing.
+    let cancel = Cancel::new().unwrap();
+    cancel.cancel();
+    for tool in ["diff", "changes"] {
+        let parsed = common::parse(&f, tool, json!({}));
+        let answer = f.tools().execute(&parsed, &Approval::full(), &cancel).to_value();
+        assert_eq!(answer["code"], json!("cancelled"), "{tool}: {answer:#}");
+    }
+    call(&f, "discard", json!({}));
+}

@@ -33,7 +33,7 @@ impl Layers {
         let mut aging = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {
             let folder = entry.map_err(io_error("list", &self.folder))?.path();
-            let layer = Layer { layers: self, folder };
+            let layer = Layer { layers: self, folder, cancel: None };
             aging.extend(layer.review()?);
         }
         aging.sort_by_key(|layer| layer.last_used);

@@ -62,7 +62,7 @@ impl Layers {
         for part in ["upper", "work"] {
             private_folder(&folder.path().join(part))?;
         }
-        let layer = Layer { layers: self, folder: folder.path().to_owned() };
+        let layer = Layer { layers: self, folder: folder.path().to_owned(), cancel: None };
         // What was written before, by whomever, must be older than the beginning, and the clock of a
         // file system stands still for some milliseconds.
         let before = layer.moment()?;
@@ -87,7 +87,8 @@ impl FreshLayer<'_> {
         held: &Held<'_>,
         record: &Record,
     ) -> Result<Landed> {
-        let layer = Layer { layers: self.layers, folder: self.folder.path().to_owned() };
+        let layer =
+            Layer { layers: self.layers, folder: self.folder.path().to_owned(), cancel: None };
         let upper = Arc::new(layer.upper()?);
         let (mut tries, mut modes) = (0, None);
         loop {

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::workspace::Workspace;
 
 /// Files longer than this are described, not shown.
-const LONGEST: u64 = 4 << 20;
+pub(super) const LONGEST: u64 = 4 << 20;
 /// A difference is not longer. Files that do not fit are only named.
 const LONGEST_DIFF: usize = 4 << 20;
 /// So many bytes of names follow.
@@ -121,6 +121,20 @@ pub(crate) fn difference(
         );
     }
     Difference { text, unshown }
+}
+
+impl Difference {
+    /// Names what was not read.
+    pub(crate) fn without(mut self, unread: &[(PathBuf, &'static str)]) -> Self {
+        for (path, why) in unread {
+            let name = escaped(&path.to_string_lossy());
+            self.unshown.get_or_insert_with(|| Unshown::Rest { path: path.clone() });
+            if self.text.len() < LONGEST_DIFF + LONGEST_NAMES {
+                let _ = writeln!(self.text, "diff --git a/{name} b/{name}\nNot shown: {why}");
+            }
+        }
+        self
+    }
 }
 
 /// A conflict, seen from what the file was like before the layer touched it.

@@ -168,7 +168,7 @@ impl Layer<'_> {
         let mut all = 0;
         for entry in std::fs::read_dir(layers).map_err(io_error("list", layers))? {
             let folder = entry.map_err(io_error("list", layers))?.path();
-            all += Layer { layers: self.layers, folder }.running_jobs();
+            all += Layer { layers: self.layers, folder, cancel: None }.running_jobs();
         }
         match (running >= options.max_jobs, all >= options.max_jobs_in_all) {
             (true, _) => Err(Error::TooManyJobs { limit: options.max_jobs }),

@@ -12,8 +12,10 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use super::difference::LONGEST;
 use super::removal::remove_from;
 use super::scan::{Change, is_dir, is_empty, is_opaque};
+use super::size::apparent_bytes_of;
 use super::{Layer, LayerLock, Scan};
 use crate::door::{
     ChangeSet, Entry, PathChange, Source, hex, io_error, is_in_git, parent_of, replace_file,
@@ -41,6 +43,18 @@ impl Pending {
             .map_err(|error| io_error("list", Path::new("the changes"))(error.into()))?;
         Ok(Self { changes, set, replaced: Vec::new(), digest: hex(&Sha256::digest(&text)) })
     }
+}
+
+/// `diff` reads so many bytes at most. Nobody is asked about it.
+const MOST_READ: u64 = 256 << 20;
+
+/// Changes to be shown, whether they land or not.
+pub(crate) struct ShownChanges {
+    pub(crate) set: ChangeSet,
+    /// What the workspace has changed as well.
+    pub(crate) conflicts: Vec<PathBuf>,
+    /// What is not read, and why.
+    pub(crate) unread: Vec<(PathBuf, &'static str)>,
 }
 
 /// Whether a path is one of those that are meant, or lies below one. None means all.
@@ -98,6 +112,11 @@ impl Layer<'_> {
         if let Some(both) = replaced.first().filter(|_| !replace || paths.is_none()) {
             return Err(Error::ChangedInBoth { path: shown(both) });
         }
+        let size = meant.iter().filter_map(|change| change.upper.as_ref()).map(apparent_bytes_of);
+        let (size, limit) = (size.sum::<u64>(), self.layers.options.max_bytes);
+        if size > limit {
+            return Err(Error::TooLarge { path: "what would land".to_owned(), size, limit });
+        }
         let upper = Arc::new(self.upper()?);
         let (mut list, mut set) = (Vec::new(), ChangeSet::default());
         for change in &meant {
@@ -110,22 +129,37 @@ impl Layer<'_> {
     }
 
     /// What landing these paths would change, if nothing spoke against it, and which paths the
-    /// workspace has changed as well.
+    /// workspace has changed as well. Long files are not read.
     pub(crate) fn shown(
         &self,
         workspace: &Workspace,
         paths: Option<&[WorkspacePath]>,
         lock: &LayerLock,
-    ) -> Result<(ChangeSet, Vec<PathBuf>)> {
+    ) -> Result<ShownChanges> {
         let scan = self.scan(workspace, lock)?;
         let upper = Arc::new(self.upper()?);
         let (mut set, mut conflicts) = (ChangeSet::default(), Vec::new());
+        let mut unread = scan.unlisted;
+        unread.retain(|(path, _)| is_meant(paths, path));
+        let mut left = MOST_READ;
         for change in scan.changes.iter().filter(|change| is_meant(paths, &change.path)) {
-            set.steps.extend(steps(workspace, change, &upper)?);
+            self.go_on()?;
             conflicts.extend(change.conflict.then(|| change.path.clone()));
+            let sizes =
+                [&change.upper, &change.lower].map(|it| it.as_ref().map_or(0, apparent_bytes_of));
+            let rest = left.checked_sub(sizes[0].saturating_add(sizes[1]));
+            let Some(rest) = rest.filter(|_| sizes.iter().all(|size| *size <= LONGEST)) else {
+                unread.push((change.path.clone(), "it is too long"));
+                continue;
+            };
+            left = rest;
+            match steps(workspace, change, &upper) {
+                Ok(steps) => set.steps.extend(steps),
+                Err(_) => unread.push((change.path.clone(), "it cannot be read")),
+            }
         }
         set.steps.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok((set, conflicts))
+        Ok(ShownChanges { set, conflicts, unread })
     }
 
     fn add(

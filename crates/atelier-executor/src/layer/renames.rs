@@ -10,6 +10,8 @@ use crate::door::Entry;
 
 /// Renames are looked for among so many added files.
 const MOST_RENAMES: usize = 2000;
+/// So many bytes are read for it at most.
+const MOST_READ: u64 = 1 << 30;
 
 /// Takes a file that is added for a deleted one of the same content under another name.
 pub(super) fn find_renames(
@@ -32,11 +34,18 @@ pub(super) fn find_renames(
     if added.len() > MOST_RENAMES || deleted.len() > MOST_RENAMES {
         return Ok(());
     }
+    let mut left = MOST_READ;
+    let mut may_read = |stat: &Option<Stat>| {
+        let size = stat.as_ref().map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(u64::MAX));
+        let rest = left.checked_sub(size);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
     let mut old: Vec<Option<(usize, Entry)>> = Vec::new();
     for at in deleted {
         let size = scan.changes[at].lower.map(|stat| stat.st_size);
         let fits = |new: &usize| scan.changes[*new].upper.map(|stat| stat.st_size) == size;
-        if added.iter().any(fits) {
+        if added.iter().any(fits) && may_read(&scan.changes[at].lower) {
             // What cannot be read is not taken for a renamed file.
             let entry = Entry::at(lower, &scan.changes[at].path);
             old.extend(entry.ok().map(|entry| Some((at, entry))));
@@ -46,6 +55,14 @@ pub(super) fn find_renames(
     for at in added {
         if old.iter().all(Option::is_none) {
             break;
+        }
+        let size = scan.changes[at].upper.map(|stat| stat.st_size);
+        let fits = |old: &Option<(usize, Entry)>| {
+            let old = old.as_ref().and_then(|(old, _)| scan.changes[*old].lower);
+            old.map(|stat| stat.st_size) == size
+        };
+        if !old.iter().any(fits) || !may_read(&scan.changes[at].upper) {
+            continue;
         }
         let Ok(new) = Entry::at(upper, &scan.changes[at].path) else { continue };
         let same = |old: &Option<(usize, Entry)>| {

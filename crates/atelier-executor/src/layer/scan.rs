@@ -19,7 +19,7 @@ use rustix::io::Errno;
 pub(super) use self::entries::{is_dir, is_empty, is_opaque, is_whiteout};
 use self::rules::Rules;
 use super::renames::find_renames;
-use super::size::bytes_of;
+use super::size::apparent_bytes_of;
 use super::{Layer, LayerLock};
 use crate::door::{Entry, STAGING, io_error, is_in_git, mode_of, parent_of, stat_at};
 use crate::error::Result;
@@ -65,7 +65,7 @@ pub(crate) struct Scan {
     pub(crate) ignored: u64,
     /// Whether a repository was changed: there are commits, or the index differs.
     pub(crate) git: bool,
-    /// How many bytes the layer holds.
+    /// How many bytes the layer holds, holes included.
     pub(crate) bytes: u64,
     /// What could not be looked at, and why. It does not land.
     pub(crate) unlisted: Vec<(PathBuf, &'static str)>,
@@ -89,9 +89,12 @@ impl Layer<'_> {
             todo: vec![(PathBuf::new(), true, 0)],
             left: self.layers.options.max_files,
             is_full: false,
+            cancel: self.cancel.clone(),
             whole: None,
         };
-        walk.run().map_err(io_error("look at", Path::new("the layer")))?;
+        let walked = walk.run();
+        self.go_on()?;
+        walked.map_err(io_error("look at", Path::new("the layer")))?;
         let Walk { mut scan, .. } = walk;
         scan.changes.sort_by(|a, b| a.path.cmp(&b.path));
         let mut bases = self.bases()?;
@@ -143,6 +146,7 @@ pub(super) fn scan_everything(
         todo: vec![(PathBuf::new(), true, 0)],
         left: most,
         is_full: false,
+        cancel: None,
         whole: Some(Rest::default()),
     };
     walk.run()?;
@@ -162,6 +166,7 @@ struct Walk<'a> {
     /// How many more files are looked at, and whether there were more.
     left: u64,
     is_full: bool,
+    cancel: Option<Cancel>,
     /// Whether everything is listed, and what is found beside changes.
     whole: Option<Rest>,
 }
@@ -212,7 +217,7 @@ impl Walk<'_> {
     /// Goes on after something that cannot be looked at: one odd name must not keep the rest of the
     /// layer from being listed, landed and discarded. A command lands whole or not at all.
     fn pass_by(&mut self, path: &Path, error: std::io::Error) -> std::io::Result<()> {
-        if self.whole.is_some() {
+        if self.whole.is_some() || self.is_cancelled() {
             return Err(error);
         }
         if self.is_full || self.scan.unlisted.len() >= MOST_UNLISTED {
@@ -439,11 +444,18 @@ impl Walk<'_> {
     }
 
     fn count(&mut self, stat: &Stat) -> std::io::Result<()> {
-        self.scan.bytes += bytes_of(stat);
+        self.scan.bytes += apparent_bytes_of(stat);
         self.look()
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
     fn look(&mut self) -> std::io::Result<()> {
+        if self.is_cancelled() {
+            return Err(Errno::CANCELED.into());
+        }
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
             None => {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use super::scan::is_dir;
 use super::{Layer, Scan};
@@ -48,6 +48,15 @@ impl Layer<'_> {
 #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
 pub(super) fn bytes_of(stat: &Stat) -> u64 {
     (stat.st_blocks as u64).saturating_mul(512)
+}
+
+/// How large a file claims to be. A sparse one takes as long to read as any other.
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+pub(super) fn apparent_bytes_of(stat: &Stat) -> u64 {
+    match FileType::from_raw_mode(stat.st_mode).is_file() {
+        true => bytes_of(stat).max(stat.st_size as u64),
+        false => bytes_of(stat),
+    }
 }
 
 /// The error for a layer that has grown too large.

@@ -20,8 +20,8 @@ use super::{Preview, Tools};
 use crate::door::{Entry, Held, PathChange, Record, UndoOf};
 use crate::error::{Error, Result};
 use crate::layer::{
-    Change, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ThreeWay, difference,
-    three_ways,
+    Change, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ShownChanges, ThreeWay,
+    difference, three_ways,
 };
 use crate::process::{ScriptEnding, detect_isolation};
 use crate::workspace::{relative, to_workspace_path};
@@ -195,7 +195,9 @@ fn kind_of(before: &Entry, after: &Entry) -> ChangeKind {
 
 pub(super) fn shell(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
-    let (Some(runner), Ok(layer)) = (tools.runner, tools.layer()) else {
+    let (Some(runner), Ok(layer)) =
+        (tools.runner, tools.layer().map(|layer| layer.until(run.cancel)))
+    else {
         return Err(Error::NoLayers);
     };
     let hosts = run.call.words("network");
@@ -290,7 +292,7 @@ fn counts(scan: &Scan) -> Value {
 }
 
 pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
-    let layer = run.tools.layer()?;
+    let layer = run.tools.layer()?.until(run.cancel);
     let lock = layer.lock()?;
     let scan = layer.scan(run.tools.workspace, &lock)?;
     // A deleted folder is shown by what was in it, or by itself if it was empty.
@@ -344,10 +346,11 @@ fn listed(change: &Change) -> Value {
 
 pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
-    let layer = tools.layer()?;
+    let layer = tools.layer()?.until(run.cancel);
     let lock = layer.lock()?;
     let held = tools.layers()?.door.hold(tools.workspace)?;
-    let (set, conflicts) = layer.shown(tools.workspace, run.call.path_list("paths"), &lock)?;
+    let ShownChanges { set, conflicts, unread } =
+        layer.shown(tools.workspace, run.call.path_list("paths"), &lock)?;
     let is_withheld = tools.withheld();
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
     let shown = difference(tools.workspace, &held, &set, &is_withheld, &conflicts);
@@ -357,7 +360,7 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     };
     let both: Vec<ThreeWay> = three_ways(tools.workspace, &held, &set, &conflicts, base);
     let mut body = json!({
-        "diff": shown.text, "truncated": shown.unshown.is_some(), "files": set.steps.len(),
+        "diff": shown.text, "truncated": shown.unshown.is_some(), "files": files,
     });
     if !both.is_empty() {
         body["conflicts"] = json!(both);
