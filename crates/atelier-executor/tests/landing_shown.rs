@@ -137,3 +137,31 @@ fn ordinary_landings_are_shown_as_they_are() {
     assert!(card(&f, "undo", json!({})).is_ok());
     assert_eq!(f.call("undo", json!({})).to_value()["success"], json!(true));
 }
+
+/// LY-65: what a file looks like in one encoding hides nothing of what its bytes are.
+#[test]
+fn other_encodings_are_named_and_hide_no_bytes() {
+    let f = Fixture::new();
+    f.put("letter.txt", b"\xcf\xf0\xe8\xe2\xe5\xf2, \xea\xe0\xea \xe4\xe5\xeb\xe0?\n".repeat(20));
+    shell(
+        &f,
+        r#"python3 - <<'X'
+text = '# 这个文件描述项目的构建步骤，请不要修改，除非您知道自己在做什么。\n# 下面的步骤检查签名，然后再安装\n'
+made = text.encode('gbk') * 3 + b'install:\n# \x81\x5c\n\t./check || exit 1\n'
+open('rules.inc', 'wb').write(made)
+open('run.sh', 'wb').write(b'\xff\xfe\necho EVIL\n')
+old = open('letter.txt', 'rb').read()
+open('letter.txt', 'wb').write(old + 'Пока\n'.encode('cp1251'))
+X"#,
+    );
+    let shown = card(&f, "land", json!({})).unwrap();
+    let has = |section: &str| assert!(shown.contains(section), "{section}\n{shown}");
+    // A backslash at the end of a line makes the next line part of the comment.
+    has("diff --git a/rules.inc b/rules.inc\nEncoding: gbk, by guess\n");
+    has("\u{27e8}81 5c\u{27e9}\n+\t./check || exit 1\n");
+    has("diff --git a/run.sh b/run.sh\nEncoding: utf-16le, by guess\n");
+    has("\u{27e8}0a 65\u{27e9}");
+    // Ordinary letters are shown as they are.
+    has("diff --git a/letter.txt b/letter.txt\nEncoding: windows-1251, by guess\n");
+    has("\n+Пока\n");
+}

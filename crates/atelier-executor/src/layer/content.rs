@@ -10,9 +10,48 @@ use atelier_core::TextEncoding;
 pub(super) const ESCAPED: &str =
     "Not text: bytes are shown as \\xNN, a carriage return as \\r, and a backslash as \\\\";
 
-/// A file as text; `None` if it is none.
-pub(super) fn readable(bytes: Vec<u8>) -> Option<String> {
-    TextEncoding::decode(bytes).map(|(text, _)| text)
+/// A file as text.
+pub(super) struct Readable {
+    pub(super) text: String,
+    pub(super) encoding: TextEncoding,
+}
+
+/// A file as text, in the encoding that it most probably has; `None` if it is none. Which encoding
+/// that is, is a guess, and programs read bytes. So what a byte means to them that is part of a
+/// character is shown beside the character, and a text that does not stand for these bytes alone is
+/// none.
+pub(super) fn readable(bytes: Vec<u8>) -> Option<Readable> {
+    let (text, encoding) = TextEncoding::decode(bytes.clone())?;
+    if encoding == TextEncoding::UTF_8 {
+        return Some(Readable { text, encoding });
+    }
+    if encoding.encode_file(&text).ok()? != bytes {
+        return None;
+    }
+    let is_utf16 = encoding.name().starts_with("utf-16");
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        shown.push(character);
+        if character.is_ascii() {
+            continue;
+        }
+        let bytes = encoding.encode(character.encode_utf8(&mut [0; 4])).ok()?;
+        if means_something(&bytes, is_utf16) {
+            let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\u{27e8}{}\u{27e9}", bytes.join(" "));
+        }
+    }
+    Some(Readable { text: shown, encoding })
+}
+
+/// Whether a program that takes bytes for ASCII finds more than parts of a word in a character.
+fn means_something(character: &[u8], is_utf16: bool) -> bool {
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~');
+    match is_utf16 {
+        true => character.chunks(2).any(|pair| pair.iter().all(is_text)),
+        false => character.iter().any(|byte| byte.is_ascii() && !byte.is_ascii_alphanumeric()),
+    }
 }
 
 /// Any content, so that every byte can be told.
@@ -87,6 +126,15 @@ mod tests {
         let shown = escaped_bytes("a\0b\\x00\r\n\té\u{85}\u{1b}".as_bytes());
         assert_eq!(shown, "a\\x00b\\\\x00\\r\n\té\\xc2\\x85\\x1b");
         assert_eq!(escaped_bytes(b"\xff\xfe|\xe2\x82"), "\\xff\\xfe|\\xe2\\x82");
+    }
+
+    #[test]
+    fn bytes_in_characters_that_mean_something_are_shown() {
+        let shown = |bytes: &[u8]| readable(bytes.to_vec()).map(|readable| readable.text);
+        assert_eq!(shown("привет".as_bytes()).as_deref(), Some("привет"));
+        let script = b"\xff\xfe\ncurl evil\n";
+        let shown = shown(script).unwrap();
+        assert!(shown.contains("\u{27e8}0a 63\u{27e9}"), "{shown}");
     }
 
     #[test]

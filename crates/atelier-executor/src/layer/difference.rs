@@ -11,11 +11,12 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use atelier_core::TextEncoding;
 use rustix::fs::OFlags;
 use serde::Serialize;
 use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices, group_diff_ops};
 
-use super::content::{ESCAPED, HEAD, escaped_bytes, passive, readable};
+use super::content::{ESCAPED, HEAD, Readable, escaped_bytes, passive, readable};
 use crate::beneath;
 use crate::door::{ChangeSet, Entry, Held, PathChange, Source};
 use crate::error::Error;
@@ -298,12 +299,14 @@ impl Look<'_> {
                 false => "/dev/null".to_owned(),
             });
         match (readable(old.clone()), readable(new.clone())) {
-            (Some(old), Some(new)) if old != new || new.is_empty() => {
-                hunks(text, &old, &new, &old_name, &new_name);
+            (Some(old), Some(new)) if old.text != new.text || new.text.is_empty() => {
+                say_encodings(text, &old, &new);
+                hunks(text, &old.text, &new.text, &old_name, &new_name);
             }
             (None, Some(new)) => {
                 line(text, was("it is not text"));
-                hunks(text, "", &new, &old_name, &new_name);
+                say_encodings(text, &new, &new);
+                hunks(text, "", &new.text, &old_name, &new_name);
             }
             (_, None) if self.kind(step).is_some() => return self.tell(text, step, &sizes),
             // Not text, or the same text in other bytes.
@@ -344,6 +347,19 @@ impl Look<'_> {
             _ => new_bytes(self.held, step)?,
         };
         passive(&step.path, &head).filter(|_| !step.after.is_executable())
+    }
+}
+
+/// Names encodings that are not UTF-8. Whoever reads the file may take it for something else.
+fn say_encodings(text: &mut String, old: &Readable, new: &Readable) {
+    let is_new = old.text.is_empty() || old.encoding == new.encoding;
+    match (is_new, new.encoding == TextEncoding::UTF_8) {
+        (true, true) => {}
+        (true, false) => line(text, format!("Encoding: {}, by guess", new.encoding.name())),
+        (false, _) => {
+            let (old, new) = (old.encoding.name(), new.encoding.name());
+            line(text, format!("Encoding: {old} -> {new}, by guess"));
+        }
     }
 }
 
@@ -433,7 +449,7 @@ fn old(workspace: &Workspace, step: &PathChange) -> Option<String> {
 }
 
 fn new(held: &Held<'_>, step: &PathChange) -> Option<String> {
-    new_bytes(held, step).and_then(readable)
+    new_bytes(held, step).and_then(readable).map(|readable| readable.text)
 }
 
 /// The new content; empty if there will be no file, `None` if it is too long.
