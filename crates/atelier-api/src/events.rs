@@ -1,6 +1,8 @@
 //! Event streams (server-sent events).
 
-use atelier_core::{Agent, ConversationId, Event, Project, ProjectId, TaskId, gate::GatedCall};
+use atelier_core::{
+    Agent, CallId, ConversationId, Event, Project, ProjectId, TaskId, gate::GatedCall,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,24 @@ impl MessageDelta {
     pub const NAME: &str = "MESSAGE_DELTA";
 }
 
+/// What a running command has printed, as it comes. It is not stored and cannot be replayed; the
+/// result of the call has the whole output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "type", rename = "TOOL_OUTPUT")]
+pub struct ToolOutput {
+    pub project_id: ProjectId,
+    pub session_id: Option<ConversationId>,
+    pub task_id: Option<TaskId>,
+    pub tool_id: CallId,
+    pub text: String,
+}
+
+impl ToolOutput {
+    /// The name of the event on the wire.
+    pub const NAME: &str = "TOOL_OUTPUT";
+}
+
 /// The first event of a stream whose cursor is unknown or too old: the current state, to start
 /// again from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,6 +75,7 @@ impl StreamReset {
 pub enum StreamMessage {
     Event(Box<Event>),
     Delta(MessageDelta),
+    Output(ToolOutput),
     /// The cursor was unknown or too old, so events may have been missed.
     Reset,
 }
@@ -65,6 +86,7 @@ impl StreamMessage {
         match name {
             StreamReset::NAME => Ok(Self::Reset),
             MessageDelta::NAME => serde_json::from_str(data).map(Self::Delta),
+            ToolOutput::NAME => serde_json::from_str(data).map(Self::Output),
             _ => serde_json::from_str(data).map(Self::Event),
         }
     }

@@ -89,6 +89,20 @@ pub struct Claim {
     pub attempt: u32,
 }
 
+/// What a running command has printed since the last report.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PrintedReport {
+    pub client_id: ClientId,
+    /// The attempt that the execution signal named.
+    #[serde(deserialize_with = "json::whole")]
+    pub attempt: u32,
+    /// Whole lines, masked by the machine.
+    #[cfg_attr(feature = "openapi", schema(max_length = 32768))]
+    pub text: String,
+}
+
 /// The outcome of a call that a machine ran or refused.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

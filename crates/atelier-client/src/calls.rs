@@ -203,10 +203,14 @@ impl CallRunner {
         }
         let file_slot = if is_command { None } else { Some(self.open_file_slots.acquire().await) };
         self.screen.line(&format!("{what}: running ({})", call.risk_level));
+        let output = if is_command { self.send_output(&call, &cancel) } else { None };
         let running = {
             let client = self.clone();
             tokio::task::spawn_blocking(move || client.run(&call, &checked, &cancel)).await
         };
+        if let Some(output) = output {
+            output.abort();
+        }
         // A panic leaves `Running` in the journal, and the next start reports the outcome as
         // unknown.
         let (outcome, text) = running.map_err(|_| Error::Panicked)??;

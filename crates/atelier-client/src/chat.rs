@@ -221,6 +221,12 @@ impl Follower {
         let event = match StreamMessage::parse(&message.name, &message.data) {
             Ok(StreamMessage::Event(event)) => *event,
             Ok(StreamMessage::Reset) => return true,
+            Ok(StreamMessage::Output(output)) => {
+                if !self.json {
+                    self.transcript.show_output(&output);
+                }
+                return false;
+            }
             Ok(StreamMessage::Delta(delta)) => {
                 if !self.json {
                     self.transcript.add_delta(delta);

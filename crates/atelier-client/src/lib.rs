@@ -21,6 +21,7 @@ mod error;
 mod interactive;
 mod journal;
 mod keyboard;
+mod live_output;
 mod local_workspace;
 mod machine_api;
 mod markdown;

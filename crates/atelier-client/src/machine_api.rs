@@ -3,7 +3,7 @@
 use crate::{error::Result, project::ProjectApi};
 use atelier_api::{
     clients::NewClient,
-    tools::{Claim, OutcomeReport, PreviewReport},
+    tools::{Claim, OutcomeReport, PreviewReport, PrintedReport},
 };
 use atelier_core::{CallId, ClientId, gate::ToolOutcome, isolation::ReportedIsolation};
 use reqwest::Method;
@@ -57,6 +57,11 @@ impl MachineApi {
             .api
             .post_only(&self.project.path(&format!("tools/{id}/preview")), preview)
             .await
+    }
+
+    /// Sends what a running call has printed.
+    pub(crate) async fn send_printed(&self, id: CallId, report: &PrintedReport) -> Result<()> {
+        self.project.api.post_only(&self.project.path(&format!("tools/{id}/output")), report).await
     }
 
     pub(crate) async fn claim(&self, id: CallId, attempt: u32) -> Result<()> {

@@ -127,9 +127,14 @@ fn unless_empty(agent: AgentId, interaction: NewInteraction) -> Remembered {
 /// Whether the content that a call read or wrote is not remembered, because it may hold secrets: by
 /// one of the rules that rated the call, or by a path in its parameters.
 pub fn is_withheld(call: &GatedCall) -> bool {
+    let rules = call.class.findings.iter().chain([&call.rule]);
+    may_show_secrets(rules.map(String::as_str), &call.tool_params)
+}
+
+/// Whether a call that was rated by these rules may show secrets.
+pub fn may_show_secrets<'r>(mut rules: impl Iterator<Item = &'r str>, params: &Value) -> bool {
     let policy = Policy::builtin();
-    let mut rules = call.class.findings.iter().chain([&call.rule]);
-    rules.any(|rule| policy.is_about_secrets(rule)) || names_secrets(policy, &call.tool_params)
+    rules.any(|rule| policy.is_about_secrets(rule)) || names_secrets(policy, params)
 }
 
 /// The calls of a step on the conversation's own files that may have shown secrets: their

@@ -1,8 +1,10 @@
-//! Cancels work that is no longer wanted: a flag to check and a handle to wait on.
+//! What connects running work with whoever waits for it: a flag and a handle by which it is
+//! cancelled, and what is known of it before it ends.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -10,12 +12,21 @@ use rustix::pipe::{PipeFlags, pipe_with};
 #[derive(Debug, Clone)]
 pub struct Cancel(Arc<Inner>);
 
-#[derive(Debug)]
+/// Takes what a command prints, while it runs.
+type Listener = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 struct Inner {
     cancelled: AtomicBool,
     seen: AtomicU64,
+    listener: OnceLock<Listener>,
     reader: OwnedFd,
     writer: OwnedFd,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("cancelled", &self.cancelled).finish_non_exhaustive()
+    }
 }
 
 impl Cancel {
@@ -24,6 +35,7 @@ impl Cancel {
         Ok(Self(Arc::new(Inner {
             cancelled: AtomicBool::new(false),
             seen: AtomicU64::new(0),
+            listener: OnceLock::new(),
             reader,
             writer,
         })))
@@ -48,6 +60,24 @@ impl Cancel {
 
     pub(crate) fn saw(&self, entries: u64) {
         self.0.seen.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// Passes on what a command or script prints, as it comes. Only the first listener counts. It
+    /// must not block, because the command waits for it.
+    pub fn on_output(&self, listener: impl Fn(&[u8]) + Send + Sync + 'static) {
+        if self.0.listener.set(Box::new(listener)).is_err() {
+            tracing::debug!("the output of this call has a listener already");
+        }
+    }
+
+    pub(crate) fn has_listener(&self) -> bool {
+        self.0.listener.get().is_some()
+    }
+
+    pub(crate) fn printed(&self, bytes: &[u8]) {
+        if let Some(listener) = self.0.listener.get().filter(|_| !bytes.is_empty()) {
+            listener(bytes);
+        }
     }
 
     /// A handle that is readable after cancellation.

@@ -18,6 +18,7 @@ mod guard;
 mod jobs;
 mod landing;
 mod landing_links;
+mod live;
 mod scan;
 mod shell;
 

@@ -80,6 +80,9 @@ pub struct CommandSpec {
     pub read_only: Vec<PathBuf>,
     /// Paths below the root of which it must move no folder above.
     pub in_place: Vec<PathBuf>,
+    /// Whether what it prints is passed on while it runs. The questions to git that are asked before
+    /// a command are not.
+    pub live: bool,
 }
 
 impl CommandSpec {
@@ -100,6 +103,7 @@ impl CommandSpec {
             hooks: Vec::new(),
             read_only: Vec::new(),
             in_place: Vec::new(),
+            live: false,
         }
     }
 }

@@ -49,6 +49,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Whether the host asked for progress.
+    pub fn is_wanted(&self) -> bool {
+        self.token.is_some()
+    }
+
     pub async fn report(&self, message: String) {
         let Some(token) = self.token.clone() else { return };
         let seconds = self.began.elapsed().as_secs_f64();

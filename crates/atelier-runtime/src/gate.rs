@@ -6,12 +6,14 @@
 
 mod limits;
 mod machines;
+mod output;
 mod people;
 mod upkeep;
 mod waiting;
 
 pub use limits::CallUsage;
 pub use machines::Machine;
+pub use output::CallOutputs;
 pub use people::Decision;
 
 use crate::{Error, Result};
@@ -303,6 +305,13 @@ impl Gate {
             Ok(call) => call,
             Err(_) => Ok(self.store.call(owned, id).await?),
         }
+    }
+
+    /// What running calls of the project print from now on.
+    pub async fn follow_output(&self, owned: &Owned) -> Result<CallOutputs> {
+        let scope = Scope::Project(owned.project);
+        let (subscription, _) = self.store.subscribe(scope, Cursor::Now).await?;
+        Ok(CallOutputs(subscription.deltas()))
     }
 
     pub(crate) async fn decide(

@@ -18,7 +18,7 @@ mod spaces;
 mod work;
 
 pub use agents::LoadedAgent;
-pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
+pub use gate::{CallOutputs, CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
 pub use model_keys::{ModelKeys, ProviderEdit};
 pub use node_health::NodeHealth;

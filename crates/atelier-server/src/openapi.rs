@@ -3,7 +3,7 @@
 use crate::routes::events::ServerSentEvent;
 use atelier_api::{
     Problem,
-    events::{EventEnvelope, MessageDelta, StreamReset},
+    events::{EventEnvelope, MessageDelta, StreamReset, ToolOutput},
 };
 use utoipa::{
     Modify, OpenApi, ToSchema,
@@ -23,7 +23,7 @@ use utoipa::{
                        a trailing slash.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
-    components(schemas(Problem, ServerSentEvent, EventEnvelope, MessageDelta, StreamReset)),
+    components(schemas(Problem, ServerSentEvent, EventEnvelope, MessageDelta, ToolOutput, StreamReset)),
     security(("token" = [])),
     modifiers(&BearerToken)
 )]

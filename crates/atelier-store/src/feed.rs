@@ -14,7 +14,7 @@ use crate::{
     db::{Conn, Db, Pg},
     events::{Cursor, Scope, StoredEvent},
 };
-use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
+use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId, gate::GatedCall};
 use peers::Peers;
 use redis::Redis;
 use sqlx::AssertSqlSafe;
@@ -36,6 +36,11 @@ const RECENT: usize = 2048;
 /// How many bytes of recent events a feed keeps in memory.
 const RECENT_BYTES: usize = 1 << 20;
 const PAGE: i64 = 64;
+/// How many bytes of output one delta carries, so that it fits into a notification of PostgreSQL
+/// even if every byte has to be escaped.
+const OUTPUT_PIECE: usize = 1100;
+/// What stands for the conversation of a call outside of conversations.
+const NO_CONVERSATION: ConversationId = ConversationId(Uuid::nil());
 /// How long a lost notification can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -172,8 +177,8 @@ pub(crate) struct Feed {
     last_delta: watch::Sender<u64>,
 }
 
-/// A piece of a message that a model is still writing. It is delivered to current readers and not
-/// stored.
+/// A piece of a message that a model is still writing, or of what a command prints. It is delivered
+/// to current readers and not stored.
 #[derive(Debug)]
 pub struct Delta {
     pub session: ConversationId,
@@ -373,30 +378,68 @@ impl Store {
     }
 }
 
-impl DeltaSender {
-    pub fn send(&self, text: &str) {
-        let readers = self.feeds.readers(self.owner, self.project);
-        let peers = self.feeds.peers.as_ref().filter(|peers| peers.exist());
+impl Feeds {
+    /// Sends a delta to the current readers on all nodes. Returns whether other nodes were told.
+    fn send_delta(
+        &self,
+        (owner, project): (UserId, ProjectId),
+        session: Option<ConversationId>,
+        name: &'static str,
+        data: impl FnOnce() -> serde_json::Value,
+    ) -> bool {
+        let readers = self.readers(owner, project);
+        let peers = self.peers.as_ref().filter(|peers| peers.exist());
         // Without a reader, nothing is formatted.
         if readers.is_empty() && peers.is_none() {
-            return;
+            return false;
         }
-        let data = serde_json::json!({
-            "type": "MESSAGE_DELTA",
-            "project_id": self.project,
-            "session_id": self.session,
-            "task_id": self.task,
-            "text": text,
-        });
-        let delta = Arc::new(Delta {
-            session: self.session,
-            name: "MESSAGE_DELTA".into(),
-            data: data.to_string(),
-        });
+        let session = session.unwrap_or(NO_CONVERSATION);
+        let delta = Arc::new(Delta { session, name: name.into(), data: data().to_string() });
         peers::deliver(&readers, &delta);
         if let Some(peers) = peers {
+            peers.tell_words(owner, project, &delta);
+        }
+        peers.is_some()
+    }
+}
+
+impl Store {
+    /// Sends what a running call has printed to the current readers on all nodes.
+    pub fn send_output(&self, owned: &Owned, call: &GatedCall, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.floor_char_boundary(OUTPUT_PIECE));
+            rest = later;
+            let data = || {
+                serde_json::json!({
+                    "type": "TOOL_OUTPUT",
+                    "project_id": owned.project,
+                    "session_id": call.session_id,
+                    "task_id": call.task_id,
+                    "tool_id": call.tool_id,
+                    "text": piece,
+                })
+            };
+            let to = (owned.owner, owned.project);
+            self.feeds.send_delta(to, call.session_id, "TOOL_OUTPUT", data);
+        }
+    }
+}
+
+impl DeltaSender {
+    pub fn send(&self, text: &str) {
+        let data = || {
+            serde_json::json!({
+                "type": "MESSAGE_DELTA",
+                "project_id": self.project,
+                "session_id": self.session,
+                "task_id": self.task,
+                "text": text,
+            })
+        };
+        let to = (self.owner, self.project);
+        if self.feeds.send_delta(to, Some(self.session), "MESSAGE_DELTA", data) {
             self.has_peers.store(true, Ordering::Relaxed);
-            peers.tell_words(self.owner, self.project, &delta);
         }
     }
 

@@ -10,11 +10,11 @@ use atelier_core::{
     gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall, ToolOutcome},
 };
 use atelier_mcp::{Call, Mount, MountInfo, Outcome, Progress, RunTool};
-use atelier_runtime::{Error, Gate};
+use atelier_runtime::{CallOutputs, Error, Gate};
 use atelier_server::{McpHandler, ProjectHost};
 use atelier_store::Owned;
 use serde_json::Value;
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -87,19 +87,35 @@ pub(crate) async fn ask_gate(
     progress: &Progress,
     given_up: &CancellationToken,
 ) -> atelier_runtime::Result<Outcome> {
+    let mut outputs = match progress.is_wanted() {
+        true => Some(gate.follow_output(owned).await?),
+        false => None,
+    };
     let mut call = gate.execute(owned, new).await?;
     while !call.status.is_settled() {
         progress.report(progress_text(&mounts.url, owned, &call)).await;
-        call = tokio::select! {
-            call = gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
-            // Nobody would see the result, so nobody should be asked about the call any more.
-            () = given_up.cancelled() => {
-                let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
-                gate.cancel(owned, by, call.tool_id).await?
+        let (id, status) = (call.tool_id, call.status);
+        let mut changed = pin!(gate.changed(owned, id, status, PROGRESS));
+        call = loop {
+            tokio::select! {
+                call = &mut changed => break call?,
+                Some(text) = next_output(&mut outputs, id) => {
+                    progress.report(text.trim_end().to_owned()).await;
+                }
+                // Nobody would see the result, so nobody should be asked about the call any more.
+                () = given_up.cancelled() => {
+                    let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
+                    break gate.cancel(owned, by, id).await?;
+                }
             }
         };
     }
     Ok(outcome(&call))
+}
+
+/// What the call prints next; `None` if nobody asked for it.
+async fn next_output(outputs: &mut Option<CallOutputs>, call: CallId) -> Option<String> {
+    Some(outputs.as_mut()?.next_of(call).await)
 }
 
 /// The state of an open call, for the user of the host.

@@ -1,11 +1,14 @@
 import { SvelteMap } from "svelte/reactivity";
 import * as api from "../api/calls";
-import type { Delta, LiveEvent } from "../live/event";
+import type { Delta, LiveEvent, ToolOutput } from "../live/event";
 import { ItemLoader, Loader } from "../state/loader";
 import { isNewer } from "../state/time";
 
 const ENDED: readonly api.TaskStatus[] = ["completed", "failed", "cancelled"];
 export const isActive = ({ status }: Pick<api.Task, "status">) => !ENDED.includes(status);
+
+/** How many characters of the output of a running command are kept. */
+const MAX_OUTPUT = 20_000;
 
 /** The conversation that the chat page shows, kept up to date by events. */
 export class OpenConversation {
@@ -20,6 +23,8 @@ export class OpenConversation {
   readonly details = new SvelteMap<string, api.TaskDetails>();
   /** Text that a task's model has written since its last step. */
   readonly streamedText = new SvelteMap<string, string>();
+  /** What running commands have printed so far, by call; of much, the end. */
+  readonly output = new SvelteMap<string, string>();
   /** Events that arrived before the first response, which may be older than they are. */
   #early: LiveEvent[] = [];
   #loader = new Loader(() => this.#load());
@@ -91,6 +96,11 @@ export class OpenConversation {
       this.streamedText.set(task_id, (this.streamedText.get(task_id) ?? "") + text);
   }
 
+  applyOutput({ session_id, tool_id, text }: ToolOutput): void {
+    if (session_id === this.session)
+      this.output.set(tool_id, ((this.output.get(tool_id) ?? "") + text).slice(-MAX_OUTPUT));
+  }
+
   apply(event: LiveEvent): void {
     if (event.project_id !== this.project) return;
     if (this.state !== "ready") {
@@ -126,6 +136,9 @@ export class OpenConversation {
         break;
       case "TOOL_APPROVAL_EXTENDED":
       case "TOOL_CALL_UPDATED":
+        // The result has the whole output.
+        if (data.type === "TOOL_CALL_UPDATED" && data.status !== "dispatched")
+          this.output.delete(data.tool_id);
         for (const task of this.details.values())
           if (task.calls.some((call) => call.tool_id === data.tool_id)) this.refreshTask(task.id);
         break;

@@ -772,6 +772,7 @@ export const en = {
   "chat.rename.field": "Title",
   "chat.rename.workspace": "Agents can use the files of this conversation",
   "chat.rename.archived": "Archived: no new messages, files are kept",
+  "call.output": "Output so far",
   "call.elapsed": "Running for {time}",
   "task.failed_calls": { one: "{n} call failed", other: "{n} calls failed" },
   "task.stopped_here": "Stopped here.",

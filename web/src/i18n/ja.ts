@@ -770,6 +770,7 @@ export const ja: Messages = {
   "chat.rename.field": "タイトル",
   "chat.rename.workspace": "エージェントがこの会話のファイルを使える",
   "chat.rename.archived": "アーカイブ済み：新しいメッセージは不可、ファイルは保持",
+  "call.output": "これまでの出力",
   "call.elapsed": "実行時間 {time}",
   "task.failed_calls": { other: "{n} 件の呼び出しが失敗" },
   "task.stopped_here": "ここで停止しました。",

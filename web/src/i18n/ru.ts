@@ -847,6 +847,7 @@ export const ru: Messages = {
   "chat.rename.field": "Название",
   "chat.rename.workspace": "Агенты могут работать с файлами этой беседы",
   "chat.rename.archived": "В архиве: без новых сообщений, файлы сохраняются",
+  "call.output": "Вывод до сих пор",
   "call.elapsed": "Выполняется {time}",
   "task.failed_calls": {
     one: "{n} вызов с ошибкой",

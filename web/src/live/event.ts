@@ -27,4 +27,14 @@ export interface Delta {
   text: string;
 }
 
+/** What a running command has printed. It is sent once and not stored. */
+export interface ToolOutput {
+  project_id: string;
+  session_id: string | null;
+  tool_id: string;
+  text: string;
+}
+
+export const parseOutput = (message: Message): ToolOutput =>
+  JSON.parse(message.data) as ToolOutput;
 export const parseDelta = (message: Message): Delta => JSON.parse(message.data) as Delta;

@@ -1,6 +1,13 @@
 import { send } from "../api/client";
 import { Problem } from "../api/problem";
-import { parseDelta, parseEvent, type Delta, type LiveEvent } from "./event";
+import {
+  parseDelta,
+  parseEvent,
+  parseOutput,
+  type Delta,
+  type LiveEvent,
+  type ToolOutput,
+} from "./event";
 import { readMessages, type Message } from "./sse";
 
 /** Heartbeats come every 15 s; after two missed ones the connection is considered dead. */
@@ -14,6 +21,8 @@ interface Reader {
   events: (events: LiveEvent[]) => void;
   /** Pieces of text that models are writing at this moment. */
   deltas: (deltas: Delta[]) => void;
+  /** What running commands have just printed. */
+  output: (output: ToolOutput) => void;
   /** The server no longer has the missed events: everything has to be loaded again. */
   reset: () => void;
   /** Connected again after an interruption; no event was missed. */
@@ -114,6 +123,10 @@ class Stream {
         reader.reset();
       } else if (message.name === "MESSAGE_DELTA") {
         deltas.push(parseDelta(message));
+      } else if (message.name === "TOOL_OUTPUT") {
+        // After the events so far: one of them may say that the call has begun.
+        flush();
+        reader.output(parseOutput(message));
       } else {
         const event = parseEvent(message);
         if (event && deltas.length > 0) flush();

@@ -30,6 +30,7 @@ export function follow(): () => void {
       log.append(events);
       events.forEach(apply);
     },
+    output: (output) => openConversation()?.applyOutput(output),
     deltas: (deltas) => deltas.forEach((delta) => openConversation()?.applyDelta(delta)),
     reset: () => {
       log.clear(true);

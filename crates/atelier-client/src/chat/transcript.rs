@@ -10,7 +10,10 @@ use crate::{
     project::ProjectApi,
     screen::{Screen, summary},
 };
-use atelier_api::{chat::Accepted, events::MessageDelta};
+use atelier_api::{
+    chat::Accepted,
+    events::{MessageDelta, ToolOutput},
+};
 use atelier_core::{
     CallId, Event, Message, PlanStatus, Task, TaskId, TaskKind,
     gate::{CallFailure, CallStatus},
@@ -123,6 +126,18 @@ impl Transcript {
             let before = self.unassigned.remove(&task.id).unwrap_or_default();
             self.shown.push_str(&before);
             self.print_answer(&before);
+        }
+    }
+
+    /// Prints what a running command of ours has printed.
+    pub(crate) fn show_output(&self, output: &ToolOutput) {
+        if !self.calls.contains_key(&output.tool_id) {
+            return;
+        }
+        for line in output.text.lines() {
+            // A progress bar overwrites its line: its last state is enough.
+            let line = line.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default();
+            self.screen.line(&format!("  │ {line}"));
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::guard::{Protected, guard};
 use super::jobs::OUTPUTS;
+use super::live::Tail;
 use super::scan::too_large;
 use super::{Layer, Scan};
 use crate::cancel::Cancel;
@@ -114,7 +115,9 @@ impl Layer<'_> {
             });
         }
         // The disk says at no cost whether a closer look is worth while.
+        let mut tail = Tail::open(&job.folder, cancel);
         let is_full = || {
+            tail.pass_on(cancel);
             free_before.saturating_sub(self.free_bytes()) > room
                 && self.used_bytes().is_ok_and(|used| used > options.max_bytes)
         };

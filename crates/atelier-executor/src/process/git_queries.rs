@@ -110,6 +110,7 @@ fn question(about: &CommandSpec, args: &[&str]) -> CommandSpec {
         access: Access::ReadOnly,
         network: false,
         output_limit: LARGEST,
+        live: false,
         ..about.clone()
     }
 }

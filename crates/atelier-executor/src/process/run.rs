@@ -54,7 +54,7 @@ impl Runner {
         // The children have their own copies. Ours would keep the pipes open for ever.
         drop(plan);
         let mut running = pipes.into_running(supervisor, spec.output_limit);
-        let stopped = running.drain(started + spec.timeout, cancel).map_err(setup)?;
+        let stopped = running.drain(started + spec.timeout, cancel, spec.live).map_err(setup)?;
         let ending = match (running.report()?, stopped) {
             (_, Some(stopped)) => stopped,
             (Some(status), None) => ending(status),
@@ -315,7 +315,12 @@ struct Running {
 
 impl Running {
     /// Reads output until the supervisor has ended. Returns the reason if the run was ended early.
-    fn drain(&mut self, deadline: Instant, cancel: &Cancel) -> io::Result<Option<Ending>> {
+    fn drain(
+        &mut self,
+        deadline: Instant,
+        cancel: &Cancel,
+        live: bool,
+    ) -> io::Result<Option<Ending>> {
         let mut stopped = None;
         let mut deadline = deadline;
         let mut chunk = vec![0; 64 << 10];
@@ -326,7 +331,10 @@ impl Running {
                 [(&mut self.stdout, ready.stdout), (&mut self.stderr, ready.stderr)]
             {
                 if ready {
-                    stream.read(&mut chunk)?;
+                    let count = stream.read(&mut chunk)?;
+                    if live {
+                        cancel.printed(&chunk[..count]);
+                    }
                 }
             }
             if ready.ended {

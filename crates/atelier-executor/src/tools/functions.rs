@@ -227,6 +227,7 @@ fn execute_command(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
         hooks,
         read_only,
         in_place,
+        live: true,
     };
     let outcome = runner.run(tools.workspace, &spec, ready.cancel);
     let set_aside = match low {

@@ -1,10 +1,12 @@
 //! Inputs from machines: connections, previews, claims and outcomes.
 
 use super::{Gate, limits::size};
-use crate::Result;
+use crate::{Error, Result};
 use atelier_core::{
     CallId, Client, ClientId, TokenId,
-    gate::{CallFailure, GateInput, GatedCall, Previewed, ToolOutcome},
+    gate::{CallFailure, CallStatus, GateInput, GatedCall, Previewed, Refusal, ToolOutcome},
+    mask::masked,
+    remembered::is_withheld,
 };
 use atelier_store::{Disconnect, Owned};
 use chrono::{DateTime, Utc};
@@ -59,6 +61,30 @@ impl Gate {
         let client = self.registered(owned, machine).await?;
         let input = GateInput::Claim { client, attempt };
         Ok(self.decide(owned, id, input).await?.call)
+    }
+
+    /// Shows what a running call has printed to whoever follows the project now. Nothing of it is
+    /// stored, and a call that may show secrets shows nothing.
+    pub async fn printed(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        machine: Machine,
+        attempt: u32,
+        text: &str,
+    ) -> Result<()> {
+        let client = self.registered(owned, machine).await?;
+        let call = self.store.call(owned, id).await?;
+        if call.client_id != Some(client) || call.attempt != attempt || !call.claimed {
+            return Err(Error::Refused(Refusal::NotYours));
+        }
+        if call.status != CallStatus::Dispatched {
+            return Err(Error::Refused(Refusal::Already(call.status)));
+        }
+        if !is_withheld(&call) {
+            self.store.send_output(owned, &call, &masked(text));
+        }
+        Ok(())
     }
 
     /// Takes the outcome of a call from the machine that it was sent to.

@@ -70,6 +70,7 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(tools::cancel))
         .routes(routes!(tools::preview))
         .routes(routes!(tools::claim))
+        .routes(routes!(tools::output))
         .routes(routes!(tools::result))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::mine))

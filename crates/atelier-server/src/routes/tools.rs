@@ -11,14 +11,19 @@ use crate::{
     query::{Page, PageQuery, preferred_wait},
 };
 use atelier_api::tools::{
-    Claim, OutcomeReport, PreviewFailed, PreviewReport, PreviewShown, ServerPolicy, ToolCallList,
+    Claim, OutcomeReport, PreviewFailed, PreviewReport, PreviewShown, PrintedReport, ServerPolicy,
+    ToolCallList,
 };
 use atelier_core::{
     CallId, ConversationId, Role, WorkspaceKind,
     gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall, Previewed},
     tools::ToolInfo,
 };
-use axum::{Json as Reply, extract::State, http::HeaderMap};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -231,6 +236,34 @@ pub(super) async fn claim(
 ) -> Result<Reply<GatedCall>> {
     let machine = runner.as_machine(claim.client_id);
     Ok(Reply(app.gate.claim(space.owned(), call, machine, claim.attempt).await?))
+}
+
+/// The most bytes of output in one report.
+const MOST_PRINTED: usize = 32 << 10;
+
+/// From a machine: show what a running call has printed
+///
+/// Whoever follows the project now sees it, and it is not stored. Calls that may show secrets show
+/// nothing.
+#[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/output", tag = "clients",
+    params(ProjectInPath, CallInPath), request_body = PrintedReport, responses(
+    (status = 204, description = "It is shown"),
+    (status = 409, description = "The call does not run on this machine"),
+))]
+pub(super) async fn output(
+    State(app): State<App>,
+    runner: ToolRunner,
+    space: OwnSpace,
+    CallInPath(call): CallInPath,
+    Json(report): Json<PrintedReport>,
+) -> Result<StatusCode> {
+    let PrintedReport { client_id, attempt, text } = report;
+    if text.len() > MOST_PRINTED {
+        return Err(Error::Invalid(format!("text: must have at most {MOST_PRINTED} bytes")));
+    }
+    let machine = runner.as_machine(client_id);
+    app.gate.printed(space.owned(), call, machine, attempt, &text).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// From a machine: report the outcome of a call

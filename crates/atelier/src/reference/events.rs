@@ -6,11 +6,17 @@ use super::{
 };
 
 /// Events that are sent but not stored, so that they are not variants of `Event`.
-const UNSTORED: [[&str; 3]; 2] = [
+const UNSTORED: [[&str; 3]; 3] = [
     [
         "MESSAGE_DELTA",
         "`session_id`, `task_id`, `text`",
         "A piece of a message while the model is still writing it. It has no id and is not stored.",
+    ],
+    [
+        "TOOL_OUTPUT",
+        "`session_id`, `task_id`, `tool_id`, `text`",
+        "What a running command has printed, in masked lines. It has no id and is not stored; the \
+         call's result has the whole output.",
     ],
     [
         "STREAM_RESET",

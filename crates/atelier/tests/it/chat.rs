@@ -58,6 +58,11 @@ impl Chat {
         format!("{}/chat/{}/events", self.setup.project, self.session)
     }
 
+    /// The id of the conversation.
+    pub(crate) fn session(&self) -> &str {
+        &self.session
+    }
+
     /// Where messages are sent to.
     pub(crate) fn message_path(&self) -> String {
         format!("{}/chat/{}/message", self.setup.project, self.session)

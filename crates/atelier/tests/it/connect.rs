@@ -5,6 +5,7 @@ mod crash;
 mod git;
 mod layers;
 mod limits;
+mod live;
 mod npm;
 pub(crate) mod terminal;
 mod walk;
