@@ -102,7 +102,7 @@ async fn project_says_how_long_questions_wait(#[values(Sqlite, Postgres)] backen
 #[rstest]
 #[tokio::test]
 async fn question_that_ran_out_is_asked_again(#[values(Sqlite, Postgres)] backend: Backend) {
-    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
+    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "4s").start().await;
     let mut setup = GateSetup::new(server.user("ann")).await;
     // What is asked again is whole, however large it is.
     let content = "x".repeat(200_000);
