@@ -35,6 +35,5 @@ export interface ToolOutput {
   text: string;
 }
 
-export const parseOutput = (message: Message): ToolOutput =>
-  JSON.parse(message.data) as ToolOutput;
+export const parseOutput = (message: Message): ToolOutput => JSON.parse(message.data) as ToolOutput;
 export const parseDelta = (message: Message): Delta => JSON.parse(message.data) as Delta;
