@@ -31,11 +31,11 @@ use rustix::fs::{FlockOperation, flock};
 
 pub(crate) use apply::{ChangeSet, PathChange, STAGING, Source};
 pub(crate) use entry::{Entry, hex, is_in_git, mode_of, modified, parent_of, stat_at, stat_of};
+pub(crate) use images::Images;
 pub(crate) use records::{Record, UndoOf};
 
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
-use images::Images;
 
 /// Bounds of what is kept for undoing.
 #[derive(Debug, Clone, Copy)]

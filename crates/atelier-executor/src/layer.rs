@@ -35,7 +35,7 @@ use rustix::fs::{Mode, OFlags};
 
 pub use age::AgingLayer;
 pub(crate) use command::Landed;
-pub(crate) use difference::difference;
+pub(crate) use difference::{ThreeWay, difference, three_ways};
 pub(crate) use guard::{Hides, Protected};
 pub(crate) use jobs::JobState;
 pub(crate) use landing::Pending;
@@ -249,7 +249,7 @@ impl Layer<'_> {
 
     /// Empties the layer. Its jobs must have ended.
     fn remove_all(&self) -> Result<()> {
-        for part in ["upper", "work", "tmp"] {
+        for part in ["upper", "work", "tmp", "bases"] {
             let path = self.folder.join(part);
             remove_tree(&path)?;
             private_folder(&path)?;

@@ -266,8 +266,7 @@ tries('state', lambda: open('{state}/other/x', 'w'))
 tries('below', lambda: open('/proc/1/root{root}/x', 'w'))
 os.mkfifo('pipe')
 for fd in range(3, 256):
-    try: print('handle', os.readlink(f'/proc/self/fd/{{fd}}')) if os.path.isdir(f'/proc/self/fd/{{fd}}') else None
-    except OSError: pass
+    if os.path.isdir(f'/proc/self/fd/{{fd}}'): print('handle', fd)
 os.chdir('{root}'); open('absolute.txt', 'w').write('in the layer')
 "
     );

@@ -65,7 +65,8 @@ fn somebody_is_told_before_a_layer_is_dropped() {
     assert_eq!(listed["files"], json!([]));
 }
 
-/// LY-48: a layer in which a job runs is in use, whatever its age. One without changes goes silently.
+/// LY-48: a layer in which a job runs is in use, whatever its age. One without changes goes
+/// silently.
 #[test]
 fn a_layer_with_a_job_is_not_dropped() {
     let f = Fixture::new();

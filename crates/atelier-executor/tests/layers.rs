@@ -228,6 +228,54 @@ fn a_file_that_both_sides_changed_does_not_land() {
     assert_eq!(fs::read_to_string(f.path("src/a.py")).unwrap(), "person\n");
 }
 
+/// LY-49: both sides of a conflict are seen from the text that they began with.
+#[test]
+fn both_sides_of_a_conflict_are_shown() {
+    let f = Fixture::new();
+    f.put("list.txt", "one\ntwo\nthree\n");
+    // A change in the same moment as a script would count as one that the script may have seen.
+    shell(&f, "true");
+    shell(&f, "sed -i s/one/layer/ list.txt; echo mine > new.txt; echo mine > other.txt");
+    f.put("list.txt", "one\ntwo\nperson\n");
+    f.put("new.txt", "theirs\n");
+    f.put("other.txt", "theirs\n");
+    let shown = f.call("diff", json!({})).to_value();
+    let new = "@@ -0,0 +1,1 @@\n+";
+    assert_eq!(
+        shown["conflicts"],
+        json!([
+            {
+                "path": "list.txt",
+                "base": "one\ntwo\nthree\n",
+                "folder": "--- base/list.txt\n+++ folder/list.txt\n\
+                    @@ -1,3 +1,3 @@\n one\n two\n-three\n+person\n",
+                "layer": "--- base/list.txt\n+++ layer/list.txt\n\
+                    @@ -1,3 +1,3 @@\n-one\n+layer\n two\n three\n",
+            },
+            {
+                "path": "new.txt",
+                "base": "",
+                "folder": format!("--- base/new.txt\n+++ folder/new.txt\n{new}theirs\n"),
+                "layer": format!("--- base/new.txt\n+++ layer/new.txt\n{new}mine\n"),
+            },
+            {
+                "path": "other.txt",
+                "base": "",
+                "folder": format!("--- base/other.txt\n+++ folder/other.txt\n{new}theirs\n"),
+                "layer": format!("--- base/other.txt\n+++ layer/other.txt\n{new}mine\n"),
+            },
+        ])
+    );
+    // One side is chosen by discarding the other.
+    f.call("discard", json!({ "paths": ["new.txt"] }));
+    let left = ["changed list.txt (conflict)", "changed other.txt (conflict)"];
+    assert_eq!(changes(&f), left);
+    assert_eq!(printed(&f, "cat new.txt"), "theirs\n");
+    f.call("discard", json!({}));
+    let shown = f.call("diff", json!({})).to_value();
+    assert_eq!(shown.get("conflicts"), None, "{shown}");
+}
+
 /// LY-27: what the file tools change can be undone like a landing, and an undo as well.
 #[test]
 fn every_change_of_the_folder_can_be_undone() {

@@ -100,6 +100,7 @@ struct Answer {
     undone: Vec<File>,
     refused: Vec<Refused>,
     diff: String,
+    conflicts: Vec<Conflict>,
     ignored: u64,
     discarded: u64,
     /// When the layer is dropped if nobody uses it.
@@ -116,6 +117,14 @@ struct File {
     from: Option<String>,
     #[serde(default)]
     conflict: bool,
+}
+
+/// A file that both sides have changed, each against what the file was like before.
+#[derive(Deserialize)]
+struct Conflict {
+    path: String,
+    folder: String,
+    layer: String,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +155,16 @@ fn in_words(tool: &str, outcome: ToolOutcome) -> Result<String> {
     }
     for line in answer.diff.lines() {
         writeln!(text, "{}", visible(line))?;
+    }
+    for Conflict { path, folder, layer } in &answer.conflicts {
+        writeln!(
+            text,
+            "conflict {}: what the folder changed, then what the layer changed",
+            visible(path)
+        )?;
+        for line in folder.lines().chain(layer.lines()) {
+            writeln!(text, "{}", visible(line))?;
+        }
     }
     if let Some(failure) = failure {
         writeln!(text, "{}", failure.detail)?;

@@ -19,6 +19,7 @@ use super::{
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::walk::{Kind, Names};
+use crate::write::rename_if_absent;
 #[cfg(not(target_os = "linux"))]
 use crate::write::sync_directory;
 
@@ -331,7 +332,7 @@ impl Held<'_> {
                 Err(errno) => Err(fail(errno)),
             },
             Op::Delete { name: staged, before, .. } => {
-                move_without_replacing(dir.as_fd(), name, staging, OsStr::new(staged)).map_err(
+                rename_if_absent(dir.as_fd(), name, staging, OsStr::new(staged)).map_err(
                     |errno| match errno {
                         Errno::NOENT => changed(),
                         other => fail(other),
@@ -340,12 +341,12 @@ impl Held<'_> {
                 expect(staging, staged, before, path)
             }
             Op::Put { name: staged, before: Entry::Absent, .. } => {
-                move_without_replacing(staging, OsStr::new(staged), dir.as_fd(), name).map_err(
-                    |errno| match errno {
+                rename_if_absent(staging, OsStr::new(staged), dir.as_fd(), name).map_err(|errno| {
+                    match errno {
                         Errno::EXIST => changed(),
                         other => fail(other),
-                    },
-                )
+                    }
+                })
             }
             Op::Put { name: staged, before, .. } => {
                 match renameat_with(staging, staged, &dir, name, RenameFlags::EXCHANGE) {
@@ -355,11 +356,9 @@ impl Held<'_> {
                     Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                         let old = format!("{staged}.old");
                         let (old_name, staged) = (OsStr::new(&old), OsStr::new(staged));
-                        move_without_replacing(dir.as_fd(), name, staging, old_name)
-                            .map_err(fail)?;
+                        rename_if_absent(dir.as_fd(), name, staging, old_name).map_err(fail)?;
                         expect(staging, &old, before, path)?;
-                        move_without_replacing(staging, staged, dir.as_fd(), name)
-                            .map_err(|_| changed())
+                        rename_if_absent(staging, staged, dir.as_fd(), name).map_err(|_| changed())
                     }
                     Err(errno) => Err(fail(errno)),
                 }
@@ -402,14 +401,14 @@ impl Held<'_> {
                 let waiting = stat_of(staging, staged_name)?.map(|stat| stat.st_ino);
                 match (before, waiting) {
                     (Entry::Absent, None) if ours => {
-                        move_without_replacing(dir.as_fd(), name, staging, staged_name)?;
+                        rename_if_absent(dir.as_fd(), name, staging, staged_name)?;
                     }
                     (Entry::Absent, _) => {}
                     (_, Some(waiting)) if waiting != *inode && ours => {
                         renameat_with(staging, staged, &dir, name, RenameFlags::EXCHANGE)?;
                     }
                     (_, None) if ours => {
-                        move_without_replacing(dir.as_fd(), name, staging, staged_name)?;
+                        rename_if_absent(dir.as_fd(), name, staging, staged_name)?;
                         bring(staging, &format!("{staged}.old"), dir.as_fd(), name)?;
                     }
                     _ => bring(staging, &format!("{staged}.old"), dir.as_fd(), name)?,
@@ -487,17 +486,8 @@ fn bring(
     dir: BorrowedFd<'_>,
     name: &OsStr,
 ) -> Result<(), Errno> {
-    match move_without_replacing(staging, OsStr::new(staged), dir, name) {
+    match rename_if_absent(staging, OsStr::new(staged), dir, name) {
         Ok(()) | Err(Errno::NOENT | Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-fn move_without_replacing(
-    from: BorrowedFd<'_>,
-    old: &OsStr,
-    to: BorrowedFd<'_>,
-    new: &OsStr,
-) -> Result<(), Errno> {
-    crate::write::rename_if_absent(from, old, to, new)
 }

@@ -10,12 +10,12 @@ use super::{io_error, private_folder};
 use crate::error::Result;
 
 #[derive(Debug)]
-pub(super) struct Images {
+pub(crate) struct Images {
     folder: PathBuf,
 }
 
 impl Images {
-    pub(super) fn open(folder: PathBuf) -> Result<Self> {
+    pub(crate) fn open(folder: PathBuf) -> Result<Self> {
         private_folder(&folder)?;
         Ok(Self { folder })
     }
@@ -25,12 +25,12 @@ impl Images {
         self.folder.join(head).join(checksum)
     }
 
-    pub(super) fn has(&self, checksum: &str) -> bool {
+    pub(crate) fn has(&self, checksum: &str) -> bool {
         self.path(checksum).exists()
     }
 
     /// Stores a copy of a file. Returns false if the file has another checksum by now.
-    pub(super) fn put(&self, checksum: &str, file: &mut File) -> Result<bool> {
+    pub(crate) fn put(&self, checksum: &str, file: &mut File) -> Result<bool> {
         let path = self.path(checksum);
         if path.exists() {
             return Ok(true);
@@ -58,19 +58,19 @@ impl Images {
         copied.map_err(io_error("store", &path))
     }
 
-    pub(super) fn read(&self, checksum: &str) -> io::Result<File> {
+    pub(crate) fn read(&self, checksum: &str) -> io::Result<File> {
         File::open(self.path(checksum))
     }
 
     /// The whole image, if it is at most `most` bytes.
-    pub(super) fn bytes(&self, checksum: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn bytes(&self, checksum: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         self.read(checksum)?.take(most + 1).read_to_end(&mut bytes)?;
         Ok((bytes.len() as u64 <= most).then_some(bytes))
     }
 
-    /// Removes all images but these. Returns how many bytes are left.
-    pub(super) fn retain(&self, used: &HashSet<String>) -> io::Result<()> {
+    /// Removes all images but these.
+    pub(crate) fn retain(&self, used: &HashSet<String>) -> io::Result<()> {
         for head in std::fs::read_dir(&self.folder)? {
             for image in std::fs::read_dir(head?.path())? {
                 let image = image?;

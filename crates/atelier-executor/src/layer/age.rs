@@ -27,8 +27,8 @@ pub struct AgingLayer {
 
 impl Layers {
     /// Drops layers that nobody has used for long, if somebody was told in time, and lists those
-    /// that must be spoken of. A layer in which a job runs is in use. One without changes is dropped
-    /// silently.
+    /// that must be spoken of. A layer in which a job runs is in use. One without changes is
+    /// dropped silently.
     pub fn review(&self) -> Result<Vec<AgingLayer>> {
         let mut aging = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(io_error("list", &self.folder))? {

@@ -7,17 +7,21 @@
 //! layer, because the times of files lag behind the clock. If the workspace is on another file
 //! system, whose times may lag otherwise, a change within [`TICK`] before the moment counts too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Stat;
+use atelier_core::TextEncoding;
+use rustix::fs::{OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::Layer;
 use super::scan::Change;
-use crate::door::{Entry, io_error, mode_of, replace_file};
+use crate::beneath;
+use crate::door::{Entry, Images, io_error, mode_of, replace_file};
 use crate::error::Result;
+use crate::workspace::Workspace;
 
 /// How far the times of two file systems may differ, in nanoseconds.
 const TICK: i64 = 12_000_000;
@@ -25,6 +29,8 @@ const TICK: i64 = 12_000_000;
 const CHECKED_BYTES: i64 = 1 << 20;
 /// So many files of one look get a checksum. Deleting a large tree must not read it all.
 const CHECKED_FILES: usize = 2000;
+/// So many bytes of one look are kept, to be shown if a file turns out to be a conflict.
+const KEPT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Bases {
@@ -107,6 +113,48 @@ impl Layer<'_> {
         let text =
             serde_json::to_vec(bases).map_err(|error| io_error("write", &path)(error.into()))?;
         replace_file(&path, &text, false)
+    }
+
+    /// The contents of files before the layer touched them.
+    fn base_images(&self) -> Result<Images> {
+        Images::open(self.folder.join("bases"))
+    }
+
+    /// Keeps the contents of small files that the layer has newly touched, and forgets those that
+    /// are no longer needed.
+    pub(super) fn keep_bases(&self, workspace: &Workspace, bases: &Bases) -> Result<()> {
+        let images = self.base_images()?;
+        let (mut used, mut left) = (HashSet::new(), KEPT_BYTES);
+        for (path, base) in &bases.paths {
+            let Base::Present { entry: Some(Entry::File { checksum, size, .. }), .. } = base else {
+                continue;
+            };
+            used.insert(checksum.clone());
+            if images.has(checksum) || *size > left || *size > CHECKED_BYTES.unsigned_abs() {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+            // A file that is gone or has changed by now is shown without its base.
+            if let Ok(fd) = beneath::open(workspace.handle(), path, flags) {
+                images.put(checksum, &mut File::from(fd))?;
+                left -= *size;
+            }
+        }
+        images.retain(&used).map_err(io_error("clean", &self.folder))
+    }
+
+    /// What a file was like before the layer touched it: its text, or that there was none. `None`
+    /// if nobody knows.
+    pub(crate) fn base_text(&self, path: &Path) -> Result<Option<Option<String>>> {
+        Ok(match self.bases()?.paths.get(path) {
+            Some(Base::Absent) => Some(None),
+            Some(Base::Present { entry: Some(Entry::File { checksum, .. }), .. }) => {
+                let most = CHECKED_BYTES.unsigned_abs();
+                let bytes = self.base_images()?.bytes(checksum, most).ok().flatten();
+                bytes.and_then(TextEncoding::decode).map(|(text, _)| Some(text))
+            }
+            _ => None,
+        })
     }
 
     pub(super) fn forget_bases(&self) -> Result<()> {

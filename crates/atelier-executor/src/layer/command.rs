@@ -63,8 +63,8 @@ impl Layers {
             private_folder(&folder.path().join(part))?;
         }
         let layer = Layer { layers: self, folder: folder.path().to_owned() };
-        // What was written before, by whomever, must be older than the beginning, and the clock of a
-        // file system stands still for some milliseconds.
+        // What was written before, by whomever, must be older than the beginning, and the clock of
+        // a file system stands still for some milliseconds.
         let before = layer.moment()?;
         let mut since = layer.moment()?;
         while since == before {
@@ -138,7 +138,7 @@ impl FreshLayer<'_> {
                 Step::Stays(why) => left.push((change.path.clone(), why)),
             }
         }
-        // Nothing can lie below what stays a file, and what is left below a folder keeps the folder.
+        // Nothing can lie below what stays a file. What is left below a folder keeps the folder.
         let stays: BTreeSet<&Path> = left.iter().map(|(path, _)| path.as_path()).collect();
         let fits = |step: &PathChange| {
             let is_below = step.path.ancestors().skip(1).any(|above| stays.contains(above));

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use atelier_core::TextEncoding;
 use rustix::fs::OFlags;
+use serde::Serialize;
 use similar::TextDiff;
 
 use crate::beneath;
@@ -75,6 +76,51 @@ pub(crate) fn difference(
         );
     }
     Difference { text, truncated }
+}
+
+/// A conflict, seen from what the file was like before the layer touched it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ThreeWay {
+    path: String,
+    /// The text before; empty if there was no file.
+    base: String,
+    /// What the folder has made of it, as a unified diff.
+    folder: String,
+    /// What the layer has made of it.
+    layer: String,
+}
+
+/// So many bytes of conflicts are answered.
+const LONGEST_CONFLICTS: usize = 512 << 10;
+
+/// Both sides of each conflict, against the text that they began with. Conflicts are left out whose
+/// beginning is not known, and those that are not texts or too long.
+pub(crate) fn three_ways(
+    workspace: &Workspace,
+    held: &Held<'_>,
+    set: &ChangeSet,
+    conflicts: &[&Path],
+    base: impl Fn(&Path) -> Option<String>,
+) -> Vec<ThreeWay> {
+    let mut left = LONGEST_CONFLICTS;
+    let mut found = Vec::new();
+    for step in set.steps.iter().filter(|step| conflicts.contains(&step.path.as_path())) {
+        let sides = (base(&step.path), old(workspace, step), new(held, step));
+        let (Some(base), Some(folder), Some(layer)) = sides else { continue };
+        let name = escaped(&step.path.to_string_lossy());
+        let against = |side: &str, text: &str| {
+            let mut diff = String::new();
+            hunks(&mut diff, &base, text, &format!("base/{name}"), &format!("{side}/{name}"));
+            diff
+        };
+        let (folder, layer) = (against("folder", &folder), against("layer", &layer));
+        let Some(rest) = left.checked_sub(base.len() + folder.len() + layer.len()) else {
+            continue;
+        };
+        left = rest;
+        found.push(ThreeWay { path: step.path.display().to_string(), base, folder, layer });
+    }
+    found
 }
 
 /// Where there are more files that git ignores than this, they are counted: nobody reads them.

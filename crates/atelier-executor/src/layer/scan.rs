@@ -85,6 +85,9 @@ impl Layer<'_> {
         if mounted {
             bases.begin_at(began);
         }
+        if is_new {
+            self.keep_bases(workspace, &bases)?;
+        }
         if is_new || mounted {
             self.write_bases(&bases)?;
         }
@@ -228,8 +231,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the path is in a repository, and stays in the layer therefore. A command could change
-    /// no repository of the workspace, so if everything is listed, new ones are listed as well.
+    /// Whether the path is in a repository, and stays in the layer therefore. A command could
+    /// change no repository of the workspace, so if everything is listed, new ones are listed as well.
     fn is_kept_back(&self, path: &Path) -> std::io::Result<bool> {
         if !is_in_git(path) {
             return Ok(false);

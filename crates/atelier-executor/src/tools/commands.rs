@@ -86,9 +86,9 @@ pub(super) fn execute_command(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
 }
 
 impl Tools<'_> {
-    /// Runs a command that may change the workspace: in a layer of its own that lands whole when the
-    /// command has ended, or in the workspace itself where it must. Returns what landed, if there was
-    /// a layer.
+    /// Runs a command that may change the workspace: in a layer of its own that lands whole when
+    /// the command has ended, or in the workspace itself where it must. Returns what landed, if
+    /// there was a layer.
     fn run_and_land(
         &self,
         runner: &Runner,
@@ -102,8 +102,8 @@ impl Tools<'_> {
         if self.lands(command) {
             let fresh = layers.fresh()?;
             match runner.run_in(self.workspace, spec, Some(&fresh.places()), cancel) {
-                // The program was not started. This machine, or the disk of the state folder, has no
-                // layers.
+                // The program was not started. This machine, or the disk of the state folder, has
+                // no layers.
                 Err(Error::Sandbox { stage: "layer", .. }) => {}
                 ran => {
                     let outcome = ran?;

@@ -20,7 +20,8 @@ use super::{Preview, Tools};
 use crate::door::{Entry, Held, PathChange, Record, UndoOf};
 use crate::error::{Error, Result};
 use crate::layer::{
-    Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, difference,
+    Change, JobState, Layer, LayerLock, Layers, Pending, Scan, Shell, ShellRun, ThreeWay,
+    difference, three_ways,
 };
 use crate::process::{ScriptEnding, detect_isolation};
 use crate::workspace::{relative, to_workspace_path};
@@ -334,9 +335,18 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let is_secret = |path: &Path| tools.is_secret(path);
     let conflicts: Vec<&Path> = conflicts.iter().map(PathBuf::as_path).collect();
     let shown = difference(tools.workspace, &held, &set, is_secret, &conflicts);
-    Ok(fields(json!({
+    let base = |path: &Path| match is_secret(path) {
+        true => None,
+        false => layer.base_text(path).ok().flatten().map(Option::unwrap_or_default),
+    };
+    let both: Vec<ThreeWay> = three_ways(tools.workspace, &held, &set, &conflicts, base);
+    let mut body = json!({
         "diff": shown.text, "truncated": shown.truncated, "files": set.steps.len(),
-    })))
+    });
+    if !both.is_empty() {
+        body["conflicts"] = json!(both);
+    }
+    Ok(fields(body))
 }
 
 /// Lands or undoes.

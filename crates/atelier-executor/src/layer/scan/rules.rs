@@ -52,8 +52,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A text file as the layer shows it. If everything is listed, the workspace's own rules count: a
-    /// command must not decide which of its changes are products.
+    /// A text file as the layer shows it. If everything is listed, the workspace's own rules count:
+    /// a command must not decide which of its changes are products.
     fn read(&self, path: &Path) -> std::io::Result<Option<String>> {
         let side = match stat_at(self.upper, path)? {
             _ if self.whole.is_some() => self.lower,
