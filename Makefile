@@ -77,6 +77,12 @@ bench-mcp: ## Compare `atelier mcp` with other MCP file servers (ARGS="--quick")
 bench-files: ## Compare files of conversations with rclone, and reads by MCP with downloads (ARGS="--quick")
 	@scripts/bench-files $(ARGS)
 
+.PHONY: bench-scaling
+bench-scaling: ## Measure what messages cost in PostgreSQL, and make the tables of docs/scaling.md of it
+	$(CARGO) build --release --locked --bin atelier
+	scripts/services run postgres -- scripts/scaling/measure "$${CARGO_TARGET_DIR:-target}/release/atelier" --write $(ARGS)
+	scripts/scaling/simulate --write docs/scaling.md
+
 .PHONY: screenshots
 screenshots: ## Retake the pictures in docs/img; fails if a picture would show an error
 	@scripts/screenshots

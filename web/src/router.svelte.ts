@@ -15,6 +15,7 @@ export type Route =
   | { page: "activity" }
   | { page: "account" }
   | { page: "models" }
+  | { page: "usage" }
   | { page: "not_found" };
 
 type ProjectDialog =
@@ -29,6 +30,7 @@ function parse(hash: string): Route {
   if (head === "overview" && parts.length === 1) return { page: "overview" };
   if (head === "account" && parts.length === 1) return { page: "account" };
   if (head === "models" && parts.length === 1) return { page: "models" };
+  if (head === "usage" && parts.length === 1) return { page: "usage" };
   if (head === "activity" && parts.length === 1) return { page: "activity" };
   if (head !== "projects") return { page: "not_found" };
   if (!second) return { page: "projects", dialog: null };
@@ -96,6 +98,7 @@ export const link = {
   overview: () => "#/overview",
   account: () => "#/account",
   models: () => "#/models",
+  usage: () => "#/usage",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
   section: (id: string, section: ProjectSection) =>

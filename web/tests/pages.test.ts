@@ -30,6 +30,7 @@ const pages = () => [
   "#/activity",
   "#/account",
   "#/models",
+  "#/usage",
   "#/overview",
   "#/nowhere",
 ];

@@ -3,7 +3,7 @@
 use crate::Problem;
 use atelier_core::{
     ApprovalId,
-    gate::{GatedCall, GrantScope},
+    gate::{ApprovalWait, GatedCall, GrantScope},
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,20 @@ pub struct RejectRequest {
     /// The agent is told this reason.
     #[cfg_attr(feature = "openapi", schema(max_length = 2000))]
     pub reason: Option<String>,
+}
+
+/// How long the question waits from now on: until it is answered, unless the body says otherwise.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct KeepWaitingRequest {
+    pub wait: ApprovalWait,
+}
+
+impl Default for KeepWaitingRequest {
+    fn default() -> Self {
+        Self { wait: ApprovalWait::UntilAnswered }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

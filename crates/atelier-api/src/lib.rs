@@ -16,6 +16,7 @@ pub mod models;
 pub mod problem;
 pub mod projects;
 pub mod tools;
+pub mod usage;
 pub mod work;
 
 pub use account::Me;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// For whom a key or a default model is. What is nearer to the person comes first.
+/// For whom a key, a default model, usage or a budget is. What is nearer to the person comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -34,7 +34,7 @@ impl ModelLevel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ModelsOverview {
-    /// What agents use that name no model of a provider.
+    /// The model of agents that name no model of a provider.
     pub default: DefaultModel,
     /// Other names that agents can use for models, and what they stand for.
     pub aliases: Vec<ModelAlias>,
@@ -49,7 +49,7 @@ pub struct ModelsOverview {
 pub struct DefaultModel {
     /// The model that answers, such as `openai/gpt-4o`, or `demo`; null if none can.
     pub answered_by: Option<String>,
-    /// Why none can.
+    /// Why no model can answer.
     pub problem: Option<String>,
     /// Who has chosen it; null if it is the first model that has what it needs.
     pub chosen: Option<ModelLevel>,
@@ -70,7 +70,7 @@ pub struct ModelProvider {
     pub name: String,
     /// The protocol: `open_ai`, `open_ai_compatible`, `anthropic` or `ollama`.
     pub kind: String,
-    /// The address of its API. Only those see it who may change the server's providers.
+    /// The address of its API. Only people who may change the server's providers see it.
     pub base_url: Option<String>,
     /// Where the key comes from that your agents use.
     pub key: KeyOrigin,

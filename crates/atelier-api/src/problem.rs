@@ -97,6 +97,8 @@ problem_codes! {
     ConversationArchived = "conversation_archived", 409;
     /// The agent was deleted, so nobody can resume its task.
     AgentDeleted = "agent_deleted", 409;
+    /// The agent is at work on the task, so nothing can be added to it at this moment.
+    TaskAtWork = "task_at_work", 409;
     /// The plan has not been approved yet.
     PlanNotApproved = "plan_not_approved", 409;
     /// A task that this one depends on did not succeed.

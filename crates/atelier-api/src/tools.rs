@@ -39,8 +39,8 @@ pub enum PreviewReport {
 }
 
 impl<'de> Deserialize<'de> for PreviewReport {
-    /// Reads the form that the body has, which the field `error` shows. So the message about a
-    /// wrong body names the wrong field.
+    /// Chooses the form by whether the body has the field `error`, so that the message about a wrong
+    /// body names the field that is wrong.
     fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
         let body = Value::deserialize(body)?;
         match body.get("error") {
@@ -63,6 +63,10 @@ pub struct PreviewShown {
     pub diff: String,
     /// How the machine rates the call. It counts only if it is stricter than the server's rating.
     pub rating: Option<CallRating>,
+    /// Whether the file would be the same afterwards, byte for byte. Then the call is done, and
+    /// nobody is asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
 }
 
 /// Why a call cannot be done.

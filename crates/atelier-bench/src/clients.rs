@@ -3,7 +3,7 @@
 
 use crate::{
     Plan,
-    fanout::Stage,
+    fanout::FollowedServer,
     followers::Followers,
     load::quantile,
     process,
@@ -20,14 +20,16 @@ use tokio::time::{sleep, timeout};
 const EVENTS: u64 = 10;
 
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
-    let stage = Stage::set(plan).await?;
-    let (bare, _) = stage.answers.serve().await?;
-    let server = stage.server.pid();
-    let found =
-        run(plan.clients, stage.address, &stage.events, &stage.change, || process::memory(server))
-            .await?;
+    let followed = FollowedServer::start(plan).await?;
+    let (bare, _) = followed.answers.serve().await?;
+    let server = followed.server.pid();
+    let found = run(plan.clients, followed.address, &followed.events, &followed.change, || {
+        process::memory(server)
+    })
+    .await?;
     let follow = request("GET", "/events", "", "");
-    let floor = run(plan.clients, bare.address, &follow, &stage.change, || bare.memory()).await?;
+    let floor =
+        run(plan.clients, bare.address, &follow, &followed.change, || bare.memory()).await?;
 
     let clients = plan.clients;
     let mut add = |name: String, unit, pick: fn(&Found) -> f64, aim| {

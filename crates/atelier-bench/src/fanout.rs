@@ -17,13 +17,13 @@ const FOLLOWERS: usize = 100;
 const WRITERS: usize = 16;
 
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
-    let stage = Stage::set(plan).await?;
-    let (bare, _) = stage.answers.serve().await?;
+    let followed = FollowedServer::start(plan).await?;
+    let (bare, _) = followed.answers.serve().await?;
     let (mut paces, mut floors) = (vec![], vec![]);
     for _ in 0..plan.rounds {
-        paces.push(run(plan, stage.address, &stage.events, &stage.change).await?);
+        paces.push(run(plan, followed.address, &followed.events, &followed.change).await?);
         let follow = request("GET", "/events", "", "");
-        floors.push(run(plan, bare.address, &follow, &stage.change).await?);
+        floors.push(run(plan, bare.address, &follow, &followed.change).await?);
     }
     let (written, delivered) = paces.into_iter().unzip();
     let (floor_written, floor_delivered) = floors.into_iter().unzip();
@@ -58,7 +58,7 @@ async fn run(plan: &Plan, address: SocketAddr, follow: &[u8], change: &[u8]) -> 
 }
 
 /// A project to change and to follow, and what the bare server needs to do the same.
-pub(crate) struct Stage {
+pub(crate) struct FollowedServer {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
     /// The request that follows the project.
@@ -68,8 +68,8 @@ pub(crate) struct Stage {
     pub(crate) answers: Answers,
 }
 
-impl Stage {
-    pub(crate) async fn set(plan: &Plan) -> Result<Self> {
+impl FollowedServer {
+    pub(crate) async fn start(plan: &Plan) -> Result<Self> {
         let (server, address, user) = plan.server().await?;
         let project = user.project("followed").await;
         let path = format!("{project}/agents/coder");

@@ -1,8 +1,9 @@
-//! What looking into a repository costs through the gate, beside git itself on the same repository.
+//! Measures the cost of looking into a repository through the gate, compared with git itself on the
+//! same repository.
 //!
-//! The repository has 10,000 commits and holds a file of secrets in its past, so every command has
-//! to be told what to leave out. The first look reads the whole history; it is measured on its own,
-//! and the others after it.
+//! The repository has 10,000 commits and holds a secret file in its past, so the gate tells
+//! every command which files to leave out. The first look reads the whole history, so it is
+//! measured separately from the later ones.
 
 use crate::report::{Aim, Report, Unit, milliseconds};
 use anyhow::{Context, Result, ensure};
@@ -89,7 +90,7 @@ pub(crate) fn measure(rounds: usize, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes a repository through `git fast-import`, with a file of secrets that was deleted again.
+/// Makes a repository through `git fast-import`, with a secret file that was deleted again.
 fn make_repository(root: &Path) -> Result<()> {
     std::fs::create_dir_all(root)?;
     let git = |args: &[&str]| {

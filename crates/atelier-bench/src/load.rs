@@ -43,7 +43,7 @@ where
     run_trips(address, connections, window, expected, 1, make).await
 }
 
-/// Like `run`, but one operation takes several requests, one after the other.
+/// Works like `run`, but one operation takes several requests, one after the other.
 pub(crate) async fn run_trips<M>(
     address: SocketAddr,
     connections: usize,

@@ -103,7 +103,7 @@ enum Role {
     DurableServer(durable_server::RowStorage),
 }
 
-/// What all parts of a benchmark use.
+/// The settings that all parts of a benchmark use.
 struct Plan {
     binary: PathBuf,
     backend: Backend,

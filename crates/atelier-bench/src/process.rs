@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a server prints on standard output when it can be reached.
+/// The beginning of the line that a server prints on standard output when it can be reached.
 pub(crate) const GREETING: &str = "Atelier is listening on ";
 
 /// A server that was started here. Dropping it ends the server.

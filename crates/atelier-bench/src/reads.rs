@@ -49,7 +49,7 @@ pub(crate) fn add(
     add_with(report, name, paces, floors, aim, None);
 }
 
-/// Like `add`, but with a target for the median too.
+/// Adds the three figures of a load like `add`, with a target for the median too.
 pub(crate) fn add_with(
     report: &mut Report,
     name: &str,

@@ -24,7 +24,7 @@ pub(crate) struct Answer<'c> {
 
 struct Head {
     status: u16,
-    /// Where the body starts.
+    /// The position at which the body starts.
     end: usize,
     length: Option<usize>,
 }

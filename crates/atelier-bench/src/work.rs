@@ -25,7 +25,7 @@ const CONVERSATIONS: usize = 500;
 /// How many more steps the longer of two tasks takes.
 const MORE_STEPS: usize = 10;
 /// How many requests fill the queues at the same time.
-const HANDS: usize = 16;
+const SENDERS: usize = 16;
 
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     messages(plan, report).await?;
@@ -42,18 +42,18 @@ fn script(asked: &Asked) -> Reply {
 }
 
 /// A server whose agents ask a scripted model.
-struct Stage {
+struct BusyServer {
     model: ScriptedModel,
-    server: Server,
+    program: Server,
     address: SocketAddr,
     user: User,
 }
 
-impl Stage {
-    async fn set(plan: &Plan, model: ScriptedModel) -> Result<Self> {
+impl BusyServer {
+    async fn start(plan: &Plan, model: ScriptedModel) -> Result<Self> {
         let server = Server::build(&plan.binary, plan.backend).model(&model).start().await;
         let (address, user) = (process::address(&server.url)?, server.user("bench"));
-        Ok(Self { model, server, address, user })
+        Ok(Self { model, program: server, address, user })
     }
 
     async fn conversation(&self, project: &str) -> Result<String> {
@@ -62,7 +62,7 @@ impl Stage {
         Ok(session["id"].as_str().context("a conversation has an id")?.to_owned())
     }
 
-    async fn hire(&self, project: &str, count: usize, concurrency: u32) {
+    async fn create_agents(&self, project: &str, count: usize, concurrency: u32) {
         for n in 0..count {
             let body =
                 json!({"name": format!("a{n}"), "config": {"concurrency_limit": concurrency}});
@@ -72,14 +72,14 @@ impl Stage {
 }
 
 async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
-    let stage = Stage::set(plan, ScriptedModel::forgetful(script).await).await?;
-    let project = stage.user.project("work").await;
-    stage.hire(&project, AGENTS, 10).await;
+    let server = BusyServer::start(plan, ScriptedModel::forgetful(script).await).await?;
+    let project = server.user.project("work").await;
+    server.create_agents(&project, AGENTS, 10).await;
     let mut conversations = Vec::new();
     for _ in 0..CONVERSATIONS {
-        conversations.push(stage.conversation(&project).await?);
+        conversations.push(server.conversation(&project).await?);
     }
-    let (token, place) = (stage.user.token.clone(), project.clone());
+    let (token, place) = (server.user.token.clone(), project.clone());
     let say = move |n: u64, steps: usize| {
         let conversation = &conversations[n as usize % CONVERSATIONS];
         let content = format!("steps {steps}");
@@ -87,12 +87,12 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
         asking(&format!("{place}/chat/{conversation}/message"), &token, &body.to_string())
     };
     // The response has to be the agent's answer.
-    let answer = Connection::open(stage.address).await?.ask(&say(0, 1)).await?.body.to_vec();
+    let answer = Connection::open(server.address).await?.ask(&say(0, 1)).await?.body.to_vec();
     let answer: Value = serde_json::from_slice(&answer)?;
     ensure!(answer["content"] == "done", "it was not answered: {answer}");
-    acquaint(&stage, &project, &say).await?;
+    warm_up(&server, &project, &say).await?;
 
-    let model = process::address(stage.model.url().trim_end_matches("/v1"))?;
+    let model = process::address(server.model.url().trim_end_matches("/v1"))?;
     let bare = json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "steps 0"}]});
     let bare = request("POST", "/v1/chat/completions", "", &bare.to_string());
     let floor = DurableServer::start(plan.backend).await?;
@@ -102,7 +102,7 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
         for _ in 0..plan.rounds {
             let say = say.clone();
             paces.push(
-                load::run(stage.address, under_way, plan.window, 200, move |n| say(n, 0)).await?,
+                load::run(server.address, under_way, plan.window, 200, move |n| say(n, 0)).await?,
             );
             let bare = bare.clone();
             floors
@@ -112,40 +112,41 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
         let name = format!("message to its answer, {under_way} under way");
         reads::add_with(report, &name, &paces, &floors, most, None);
         if under_way == 1 {
-            step(plan, report, &stage, &say, &paces, &floors).await?;
+            step(plan, report, &server, &say, &paces, &floors).await?;
         }
     }
     let commits =
         load::run(floor.process.address, 64, plan.window, 200, move |_| commit.clone()).await?;
-    waited(report, &stage, &project, &commits).await
+    waited(report, &server, &project, &commits).await
 }
 
 /// Lets every agent answer once, and waits until all answers are remembered. Creating the files of
 /// a memory happens at an agent's first message and is not measured here.
-async fn acquaint(
-    stage: &Stage,
+async fn warm_up(
+    server: &BusyServer,
     project: &str,
     say: &impl Fn(u64, usize) -> Vec<u8>,
 ) -> Result<()> {
-    let mut connection = Connection::open(stage.address).await?;
+    let mut connection = Connection::open(server.address).await?;
     for n in 0..AGENTS {
         let answer = connection.ask(&say(n as u64, 0)).await?;
         ensure!(answer.status == 200, "a{n} did not answer: {}", answer.status);
     }
     for n in 0..AGENTS {
         let stats = format!("{project}/agents/a{n}/context/stats");
-        while stage.user.get(&stats).await.expect(200)["waiting"] != 0 {
+        while server.user.get(&stats).await.expect(200)["waiting"] != 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     Ok(())
 }
 
-/// What a step costs beyond the model call: compares a task of many steps with a task of one step.
+/// Measures the cost of a step beyond the model call: compares a task of many steps with a task of
+/// one step.
 async fn step<S>(
     plan: &Plan,
     report: &mut Report,
-    stage: &Stage,
+    server: &BusyServer,
     say: &S,
     one: &[Pace],
     bare: &[Pace],
@@ -157,7 +158,7 @@ where
     for one in one {
         let say = say.clone();
         let many =
-            load::run(stage.address, 1, plan.window, 200, move |n| say(n, MORE_STEPS)).await?;
+            load::run(server.address, 1, plan.window, 200, move |n| say(n, MORE_STEPS)).await?;
         costs.push((milliseconds(many.p50) - milliseconds(one.p50)) / MORE_STEPS as f64);
     }
     let bare: Vec<f64> = bare.iter().map(|bare| milliseconds(bare.p50)).collect();
@@ -168,9 +169,14 @@ where
 }
 
 /// How long the newest tasks waited in their queues, compared with a commit under the same load.
-async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pace) -> Result<()> {
+async fn waited(
+    report: &mut Report,
+    server: &BusyServer,
+    project: &str,
+    commits: &Pace,
+) -> Result<()> {
     let list =
-        stage.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
+        server.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
     let time = |task: &Value, field: &str| -> Result<DateTime<Utc>> {
         Ok(task[field].as_str().with_context(|| format!("no {field}: {task}"))?.parse()?)
     };
@@ -194,12 +200,13 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
     // Fewer agents per project than requests that its worker space runs at the same time.
     const AGENTS: usize = 50;
     let projects = if plan.rounds == 1 { 2 } else { 20 };
-    let stage = Stage::set(plan, ScriptedModel::forgetful(|_| Reply::silence()).await).await?;
+    let server =
+        BusyServer::start(plan, ScriptedModel::forgetful(|_| Reply::silence()).await).await?;
     let mut queues = Vec::new();
     for n in 0..projects {
-        let project = stage.user.project(&format!("queues {n}")).await;
-        stage.hire(&project, AGENTS, 1).await;
-        let conversation = stage.conversation(&project).await?;
+        let project = server.user.project(&format!("queues {n}")).await;
+        server.create_agents(&project, AGENTS, 1).await;
+        let conversation = server.conversation(&project).await?;
         queues.extend(
             (0..AGENTS).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)),
         );
@@ -207,16 +214,16 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
     let fill = |times: usize| -> Vec<Vec<u8>> {
         let say = |(path, agent): &(String, usize)| {
             let body = json!({"content": "wait", "target_agent": format!("a{agent}")}).to_string();
-            request("POST", path, &stage.user.token, &body)
+            request("POST", path, &server.user.token, &body)
         };
         queues.iter().cycle().take(queues.len() * times).map(say).collect()
     };
-    send(stage.address, fill(1)).await?;
+    send(server.address, fill(1)).await?;
     // As many tasks as one server runs at the same time.
-    stage.model.answering(queues.len().min(512)).await;
-    let before = process::memory(stage.server.pid())?;
-    send(stage.address, fill(9)).await?;
-    let after = process::memory(stage.server.pid())?;
+    server.model.answering(queues.len().min(512)).await;
+    let before = process::memory(server.program.pid())?;
+    send(server.address, fill(9)).await?;
+    let after = process::memory(server.program.pid())?;
     let name = format!("memory, {} agents, {} tasks queued", queues.len(), queues.len() * 10);
     let megabytes = |bytes: u64| vec![bytes as f64 / 1e6];
     report.add(
@@ -232,7 +239,7 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
 /// Sends all requests, several at a time. Each has to be accepted.
 async fn send(address: SocketAddr, mut requests: Vec<Vec<u8>>) -> Result<()> {
     let mut hands = JoinSet::new();
-    let share = requests.len().div_ceil(HANDS);
+    let share = requests.len().div_ceil(SENDERS);
     while !requests.is_empty() {
         let mine = requests.split_off(requests.len().saturating_sub(share));
         hands.spawn(async move {

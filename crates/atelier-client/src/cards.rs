@@ -1,5 +1,6 @@
 //! Approvals in the terminal: one card at a time, answered with one key.
 
+mod time;
 mod typing;
 
 use crate::{
@@ -23,6 +24,8 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+pub(crate) use time::expires_soon;
+use time::{KEEP_WAITING, expiry, has_end};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use typing::Typing;
@@ -32,6 +35,8 @@ pub(crate) enum CardEvent {
     CallPending(CallId),
     /// The approval expires soon.
     CallExpiresSoon(CallId, DateTime<Utc>),
+    /// The question waits longer, or without an end.
+    CallExtended(CallId, Option<DateTime<Utc>>),
     CallUpdated(CallId, CallStatus),
     PlanPending(PlanId),
     PlanUpdated(PlanId, PlanStatus),
@@ -95,7 +100,8 @@ impl Subject {
         let Subject::Call(call) = self else { return PLAN_KEYS.to_owned() };
         let git = if call.is_local_git() { "[g] allow local git  " } else { "" };
         let agent = if call.agent_id.is_some() { "[a] trust agent  " } else { "" };
-        format!("[y] approve  [s] allow class  {git}{agent}[n] reject  [q] quit ")
+        let wait = if has_end(call) { KEEP_WAITING } else { "" };
+        format!("[y] approve  [s] allow class  {git}{agent}[n] reject  {wait}[q] quit ")
     }
 }
 
@@ -170,6 +176,8 @@ struct Cards {
     stop: CancellationToken,
     queue: VecDeque<Question>,
     card: Option<Card>,
+    /// The call whose question ran out last, while it can be asked again.
+    ran_out: Option<CallId>,
 }
 
 impl Drop for Cards {
@@ -190,7 +198,7 @@ impl Cards {
         stop: CancellationToken,
     ) -> Self {
         let (typing, queue) = (Typing::default(), VecDeque::new());
-        Self { project, screen, keys, typing, text, stop, queue, card: None }
+        Self { project, screen, keys, typing, text, stop, queue, card: None, ran_out: None }
     }
 
     /// Shows cards until the keyboard is closed.
@@ -216,6 +224,12 @@ impl Cards {
         match event {
             CardEvent::CallPending(id) => self.add(Question::Call(id)),
             CardEvent::CallExpiresSoon(id, expires_at) => self.warn(id, expires_at),
+            CardEvent::CallExtended(id, expires_at) => self.extended(id, expires_at),
+            CardEvent::CallUpdated(id, CallStatus::Expired) if self.knows(Question::Call(id)) => {
+                let was_shown = self.is_shown(Question::Call(id));
+                self.queue.retain(|waiting| *waiting != Question::Call(id));
+                self.ran_out(id, was_shown);
+            }
             CardEvent::CallUpdated(id, status) => {
                 let pending =
                     matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
@@ -233,6 +247,12 @@ impl Cards {
     async fn receive(&mut self, typed: Typed) {
         let Some(card) = &self.card else {
             self.typing.note(typed.at);
+            if self.text == TextTyped::Lost
+                && typed.keys == ['r']
+                && let Some(id) = self.ran_out.take()
+            {
+                return self.ask_again(id).await;
+            }
             return self.type_without_card(&typed);
         };
         let is_escape = !typed.keys.is_empty() && typed.keys.iter().all(|&key| key == ESCAPE);
@@ -280,8 +300,12 @@ impl Cards {
         self.card.as_ref().is_some_and(|card| card.question() == question)
     }
 
+    fn knows(&self, question: Question) -> bool {
+        self.is_shown(question) || self.queue.contains(&question)
+    }
+
     fn add(&mut self, question: Question) {
-        if !self.is_shown(question) && !self.queue.contains(&question) {
+        if !self.knows(question) {
             self.queue.push_back(question);
         }
     }
@@ -306,10 +330,7 @@ impl Cards {
         if pending || !self.is_shown(question) {
             return;
         }
-        match status == CallStatus::Expired.as_str() {
-            true => self.close("expired: nobody decided in time"),
-            false => self.close(&format!("decided elsewhere: {status}")),
-        }
+        self.close(&format!("decided elsewhere: {status}"));
     }
 
     fn close(&mut self, outcome: &str) {
@@ -430,10 +451,7 @@ impl Cards {
             row("[g] allows", LOCAL_GIT);
         }
         if let Some(approval) = &call.approval {
-            row(
-                "expires",
-                &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string(),
-            );
+            row("expires", &expiry(approval));
         }
         card.push_str(&self.changes(call, MAX_LINES));
         let lines = diff_lines(call).count();
@@ -544,6 +562,7 @@ impl Cards {
         let Some(Card { subject: Subject::Call(call), mode, .. }) = &mut self.card else { return };
         match key {
             's' => self.decide(Some(GrantScope::Class), None).await,
+            'w' => self.keep_waiting().await,
             'g' if call.is_local_git() => self.decide(Some(GrantScope::LocalGit), None).await,
             'a' if call.agent_id.is_some() => {
                 *mode = Mode::Confirming;
@@ -607,12 +626,6 @@ impl Cards {
 
 fn colour(call: &GatedCall) -> &'static str {
     if call.risk_level == Verdict::High { "1;31" } else { "1;33" }
-}
-
-/// The warning before an approval expires.
-pub(crate) fn expires_soon(expires_at: DateTime<Utc>) -> String {
-    let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
-    format!("Nobody has decided yet. The approval expires at {at}.")
 }
 
 /// The lines of the diff. Carriage returns at their ends are part of the content.

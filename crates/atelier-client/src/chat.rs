@@ -17,7 +17,7 @@ use crate::{
 };
 use atelier_api::{chat::Accepted, events::StreamMessage};
 use atelier_core::{Event, gate::CallStatus};
-pub(crate) use conversation_api::{ConversationApi, WorkStatus};
+pub(crate) use conversation_api::{ConversationApi, RunOut, WorkStatus};
 use std::{io::IsTerminal, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use transcript::Transcript;
@@ -61,8 +61,7 @@ pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool>
     let talking = converse(
         conversation,
         screen.clone(),
-        &options.message,
-        options.agent.as_deref(),
+        Opening::Message { text: &options.message, agent: options.agent.as_deref() },
         how,
         stop,
     );
@@ -88,18 +87,31 @@ pub(crate) struct Following {
     pub(crate) renders: bool,
 }
 
-/// Sends one message and follows the work to its end. `stop` cancels the work.
+/// What work begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Opening<'a> {
+    Message {
+        text: &'a str,
+        agent: Option<&'a str>,
+    },
+    /// A question that ran out is asked again, and its task goes on.
+    AskAgain(RunOut),
+}
+
+/// Sends a message or asks again, and follows the work to its end. `stop` cancels the work.
 pub(crate) async fn converse(
     conversation: ConversationApi,
     screen: Arc<Screen>,
-    message: &str,
-    agent: Option<&str>,
+    opening: Opening<'_>,
     how: Following,
     stop: CancellationToken,
 ) -> Result<(WorkStatus, Accepted)> {
-    // The stream is opened before the message is sent, so that it contains everything that follows.
+    // The stream is opened before the work begins, so that it contains everything that follows.
     let stream = conversation.events(None).await?;
-    let work = conversation.send_message(message, agent).await?;
+    let work = match opening {
+        Opening::Message { text, agent } => conversation.send_message(text, agent).await?,
+        Opening::AskAgain(question) => conversation.ask_again(question).await?,
+    };
     if how.announces {
         screen.line(&format!("conversation {0} (continue it with --session {0})", conversation.id));
     }
@@ -227,6 +239,12 @@ impl Follower {
             }
             Event::ToolCallUpdated { tool_id, status, .. } => {
                 self.notify_cards(CardEvent::CallUpdated(*tool_id, *status));
+            }
+            Event::ToolApprovalExtended { tool_id, expires_at, .. } => {
+                self.notify_cards(CardEvent::CallExtended(*tool_id, *expires_at));
+            }
+            Event::ToolApprovalWarning { tool_id, expires_at, .. } => {
+                self.notify_cards(CardEvent::CallExpiresSoon(*tool_id, *expires_at));
             }
             Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
                 self.notify_cards(CardEvent::PlanPending(plan.id));

@@ -408,6 +408,9 @@ impl Connection {
                 Some(_) => self.notify_cards(CardEvent::CallExpiresSoon(tool_id, expires_at)),
                 None => runner.screen.line(&expires_soon(expires_at)),
             },
+            Event::ToolApprovalExtended { tool_id, expires_at, .. } => {
+                self.notify_cards(CardEvent::CallExtended(tool_id, expires_at));
+            }
             Event::ToolCallUpdated { tool_id, status, error, .. } => {
                 self.updated(
                     tool_id,

@@ -7,7 +7,7 @@ mod memory;
 use crate::{
     api_client::{ApiClient, which_project},
     cards::TextTyped,
-    chat::{ConversationApi, Following, converse},
+    chat::{ConversationApi, Following, Opening, WorkStatus, converse},
     connection::{Options, connect},
     editor::{Editor, Entered},
     error::{Error, Result},
@@ -283,6 +283,7 @@ impl Session {
     async fn handle(&mut self, text: &str, memory: &mut FolderMemory) -> Result<Next> {
         let outcome = match Command::parse(text) {
             Some(Ok(Command::Quit)) => return Ok(Next::Leave),
+            Some(Ok(Command::Again)) => return self.ask_again().await,
             Some(Ok(command)) => self.command(command).await,
             Some(Err(problem)) => {
                 self.say(&problem);
@@ -307,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Sends a message and follows the work. Escape or Ctrl-C interrupts it, a second Ctrl-C leaves.
+    /// Sends a message and follows the work.
     async fn send(&mut self, text: &str, memory: &mut FolderMemory) -> Result<Next> {
         let opened = match self.conversation.clone() {
             Some(open) => Ok(open),
@@ -319,6 +320,44 @@ impl Session {
         };
         memory.keep(self.project.project.id, conversation.id);
         self.conversation = Some(conversation.clone());
+        let agent = self.agent.clone();
+        let opening = Opening::Message { text, agent: agent.as_deref() };
+        self.follow(conversation, opening, WorkStatus::default()).await
+    }
+
+    /// Asks the newest question again that nobody answered in time, and follows the work that goes
+    /// on with it.
+    async fn ask_again(&mut self) -> Result<Next> {
+        let Some(conversation) = self.conversation.clone() else {
+            self.say("There is no conversation yet.");
+            return Ok(Next::Continue);
+        };
+        let found = async {
+            Ok(match conversation.newest_run_out().await? {
+                Some(question) => Some((question, conversation.status_of(question).await?)),
+                None => None,
+            })
+        };
+        match found.await {
+            Ok(Some((question, before))) => {
+                self.follow(conversation.clone(), Opening::AskAgain(question), before).await
+            }
+            Ok(None) => {
+                self.say("No question of this conversation has expired.");
+                Ok(Next::Continue)
+            }
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// Follows work to its end. Escape or Ctrl-C interrupts it, a second Ctrl-C leaves. `before` is
+    /// what the work had used before.
+    async fn follow(
+        &mut self,
+        conversation: ConversationApi,
+        opening: Opening<'_>,
+        before: WorkStatus,
+    ) -> Result<Next> {
         let stop = CancellationToken::new();
         let mut interrupts = signal(SignalKind::interrupt())
             .map_err(Error::io("listen to", "the keyboard".as_ref()))?;
@@ -329,10 +368,9 @@ impl Session {
             announces: false,
             renders: self.screen.colours,
         };
-        let agent = self.agent.clone();
         let screen = self.screen.clone();
         let outcome = {
-            let talking = converse(conversation, screen, text, agent.as_deref(), how, stop.clone());
+            let talking = converse(conversation, screen, opening, how, stop.clone());
             let mut talking = std::pin::pin!(talking);
             loop {
                 tokio::select! {
@@ -349,9 +387,12 @@ impl Session {
         match outcome {
             Ok((status, work)) => {
                 self.plan = work.plan_id;
-                self.used.input_tokens += status.usage.input_tokens;
-                self.used.output_tokens += status.usage.output_tokens;
-                self.cost += status.cost;
+                let more = |now: u64, before: u64| now.saturating_sub(before);
+                self.used += Usage {
+                    input_tokens: more(status.usage.input_tokens, before.usage.input_tokens),
+                    output_tokens: more(status.usage.output_tokens, before.usage.output_tokens),
+                };
+                self.cost += (status.cost - before.cost).max(0.0);
                 Ok(Next::Continue)
             }
             Err(error) => self.report(error),

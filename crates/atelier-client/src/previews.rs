@@ -85,9 +85,10 @@ impl CallRunner {
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
         let preview = shown::preview(&tools, &call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
-        let CallPreview { base_checksum, diff } = preview
+        let (CallPreview { base_checksum, diff }, unchanged) = preview
             .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
         let rating = Some(CallRating::from(judgement));
-        Ok(PreviewShown { client_id: self.machine.client, base_checksum, diff, rating })
+        let client_id = self.machine.client;
+        Ok(PreviewShown { client_id, base_checksum, diff, rating, unchanged })
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     sse::Stream,
 };
 use atelier_api::{
-    approvals::{ApproveRequest, RejectRequest},
+    approvals::{ApproveRequest, KeepWaitingRequest, RejectRequest},
     clients::{Client, ClientList},
     tools::ToolCallList,
     work::{PlanApproval, PlanDetails, PlanRejection},
@@ -17,10 +17,16 @@ use atelier_core::{
 };
 use reqwest::Method;
 use serde::Deserialize;
+use serde_json::json;
 
 #[derive(Deserialize)]
 struct ConversationList {
     sessions: Vec<Conversation>,
+}
+
+#[derive(Deserialize)]
+struct Approvals {
+    approvals: Vec<GatedCall>,
 }
 
 pub(crate) struct ProjectApi {
@@ -70,6 +76,23 @@ impl ProjectApi {
     pub(crate) async fn reject(&self, id: ApprovalId, reason: Option<&str>) -> Result<()> {
         let body = RejectRequest { reason: reason.map(str::to_owned) };
         self.api.post_only(&self.path(&format!("approvals/{id}/reject")), &body).await
+    }
+
+    /// Lets the question wait until it is answered.
+    pub(crate) async fn keep_waiting(&self, id: ApprovalId) -> Result<GatedCall> {
+        let path = self.path(&format!("approvals/{id}/wait"));
+        self.api.post(&path, &KeepWaitingRequest::default()).await
+    }
+
+    /// Asks again about a call whose question has run out. Returns the new call.
+    pub(crate) async fn ask_again(&self, id: ApprovalId) -> Result<GatedCall> {
+        self.api.post(&self.path(&format!("approvals/{id}/ask-again")), &json!({})).await
+    }
+
+    /// The newest calls whose question has run out, newest first.
+    pub(crate) async fn run_out(&self) -> Result<Vec<GatedCall>> {
+        let path = self.path("approvals?status=expired&limit=100");
+        Ok(self.api.get::<Approvals>(&path).await?.approvals)
     }
 
     pub(crate) async fn plan(&self, id: PlanId) -> Result<PlanDetails> {

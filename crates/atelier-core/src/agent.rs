@@ -49,7 +49,8 @@ pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 128_000))]
     #[serde(deserialize_with = "json::whole")]
     pub max_tokens: u32,
-    /// Names of the tools this agent may call. Empty means all that its workspace offers.
+    /// Names of the tools this agent may call. An empty list means all tools that its workspace
+    /// offers.
     #[cfg_attr(feature = "openapi", schema(schema_with = tools_schema))]
     pub tools: Vec<String>,
     /// How many tasks of this agent may run at the same time.
@@ -168,8 +169,7 @@ impl AgentConfig {
         )
     }
 
-    /// This configuration with the fields of `changes` in place of its own. The result is validated
-    /// as a whole.
+    /// This configuration with the fields of `changes` applied. The result is validated as a whole.
     pub fn with(&self, changes: PartialAgentConfig) -> Result<Self, Invalid> {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else {
             unreachable!("a configuration is an object")

@@ -19,8 +19,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// The server itself, in the role of the machine that runs calls on the own files of a
-    /// conversation. No machine can register with this id, because it is the conversation's.
+    /// The server itself, which runs calls on the own files of a conversation and then takes the
+    /// place of a machine. It uses the conversation's id, so no machine can register with the same
+    /// one.
     pub fn for_own_files(
         project: ProjectId,
         conversation: ConversationId,

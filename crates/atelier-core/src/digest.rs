@@ -33,9 +33,10 @@ impl CallDigest {
         Self(form.0.finalize().into())
     }
 
-    /// The digest of a call that a program may have asked for. If the call works in a layer, the
-    /// digest covers the program, because each has a layer of its own: a machine that does not know
-    /// of that computes another digest, and refuses the call.
+    /// The digest of a call that a program may have asked for. Each program works in a layer of its
+    /// own, so the digest of a call that works in a layer covers the program too. A machine of an
+    /// older version does not know of such layers: it computes another digest, and refuses the
+    /// call.
     pub fn asked_by(call: &ToolCall, program: Option<TokenId>) -> Self {
         let digest = Self::of(call);
         let Some(program) = program.filter(|_| call.tool.is_layered()) else {
@@ -65,7 +66,7 @@ impl PreviewDigest {
     }
 }
 
-/// Length before content, so that no two sequences run together into the same bytes.
+/// The length comes before the content, so that two different sequences never give the same bytes.
 struct CanonicalForm(Sha256);
 
 impl CanonicalForm {
@@ -75,7 +76,7 @@ impl CanonicalForm {
                 self.text(path.as_str()).flag(path.demands_directory())
             }
             (_, Arg::Path(path)) => self.text(path.as_str()),
-            // What a call may leave out says whether it is there, before it says what it is.
+            // An argument that a call may leave out is preceded by whether it is there.
             (_, Arg::Text(text)) if param.presence == Presence::Optional => self.maybe(Some(text)),
             (_, Arg::Text(text)) => self.text(text),
             (_, Arg::Glob(glob)) if param.presence == Presence::Optional => {
@@ -145,7 +146,7 @@ impl fmt::Debug for CallDigest {
     }
 }
 
-/// A text is not a digest.
+/// The error for a text that is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is 64 hexadecimal digits")]
 pub struct InvalidDigest;

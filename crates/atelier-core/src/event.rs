@@ -4,6 +4,7 @@ use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile,
     ConversationId, FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task,
     TaskId, TokenId, Usage,
+    budget::{BudgetPeriod, BudgetScope, BudgetUnit},
     digest::{CallDigest, PreviewDigest},
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::{class::CallClass, verdict::Verdict},
@@ -78,6 +79,16 @@ pub enum Event {
         usage: Usage,
         cost: Option<f64>,
     },
+    /// A budget that holds for the project is nearly or wholly used up. Sent once for each number
+    /// of a budget, to the project that noticed it first. The numbers are null for the budgets of
+    /// a tenant and of the server, because they would tell about others.
+    BudgetWarning {
+        scope: BudgetScope,
+        period: BudgetPeriod,
+        unit: BudgetUnit,
+        limit: Option<f64>,
+        used: Option<f64>,
+    },
     /// The server created the project's worker space.
     WorkerSpaceReady { user_prefix: String },
     /// The server released the project's worker space. The user's files are untouched.
@@ -122,8 +133,9 @@ pub enum Event {
         agent_id: Option<AgentId>,
         session_id: Option<ConversationId>,
         task_id: Option<TaskId>,
-        timeout_seconds: u32,
-        expires_at: DateTime<Utc>,
+        /// How long the question waits; null if it waits until it is answered.
+        timeout_seconds: Option<u32>,
+        expires_at: Option<DateTime<Utc>>,
     },
     /// The time to decide about a tool call is about to run out.
     ToolApprovalWarning {
@@ -132,6 +144,15 @@ pub enum Event {
         #[serde(default)]
         session_id: Option<ConversationId>,
         expires_at: DateTime<Utc>,
+    },
+    /// A person let the question about a tool call wait longer.
+    ToolApprovalExtended {
+        approval_id: ApprovalId,
+        tool_id: CallId,
+        #[serde(default)]
+        session_id: Option<ConversationId>,
+        /// When the question runs out now; null if it waits until it is answered.
+        expires_at: Option<DateTime<Utc>>,
     },
     /// Tells one machine to run a call. Sent only after approval, if the call needs one.
     ToolExecutionSignal {
@@ -278,6 +299,7 @@ impl Event {
             Event::PlanApprovalRequest { .. } => "PLAN_APPROVAL_REQUEST",
             Event::PlanUpdated { .. } => "PLAN_UPDATED",
             Event::Usage { .. } => "USAGE",
+            Event::BudgetWarning { .. } => "BUDGET_WARNING",
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",
@@ -286,6 +308,7 @@ impl Event {
             Event::ToolPreviewRequest { .. } => "TOOL_PREVIEW_REQUEST",
             Event::ToolApprovalRequest { .. } => "TOOL_APPROVAL_REQUEST",
             Event::ToolApprovalWarning { .. } => "TOOL_APPROVAL_WARNING",
+            Event::ToolApprovalExtended { .. } => "TOOL_APPROVAL_EXTENDED",
             Event::ToolExecutionSignal { .. } => "TOOL_EXECUTION_SIGNAL",
             Event::ToolResultAck { .. } => "TOOL_RESULT_ACK",
             Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",

@@ -148,7 +148,7 @@ impl FilePath {
         Ok(Self(path))
     }
 
-    /// A file of this name in a folder; an empty folder is the workspace itself.
+    /// The path of a file with this name in a folder. An empty folder means the workspace itself.
     pub fn in_folder(folder: &str, name: &str) -> Result<Self, FilePathError> {
         match folder.trim_end_matches('/') {
             "" if folder.starts_with('/') => Err(FilePathError::Traversal(folder.to_owned())),
@@ -169,13 +169,13 @@ impl FilePath {
         self.0.file_name().unwrap_or_else(|| self.as_str())
     }
 
-    /// What comes after the last dot of its name, if that is not all of it.
+    /// The part of the name after its last dot; `None` if the name has no other part.
     pub fn extension(&self) -> Option<&str> {
         let (stem, extension) = self.file_name().rsplit_once('.')?;
         (!stem.is_empty()).then_some(extension)
     }
 
-    /// The folders it lies in, the nearest last.
+    /// The folders that the file is in, from the outside in.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         let text = self.as_str();
         text.match_indices('/').map(move |(at, _)| &text[..at])

@@ -1,19 +1,26 @@
 //! The life of a tool call between the agent that asks for it and the machine that runs it.
 //!
-//! Everything here is pure. `decide.rs` decides whether a call runs, is asked about or is refused;
-//! `transitions.rs` holds what each decision does to the call, and which events it publishes. A
-//! transition that comes too late is refused with the state that won, so that of approve, reject,
-//! timeout and cancel exactly one happens.
+//! Everything here is pure. `input.rs` has the inputs of decisions and their effects. `decide.rs`
+//! decides whether a call runs, is asked about or is refused. `transitions.rs` and `deadline.rs`
+//! change the call as decided, and return the events to publish. A transition that comes too late
+//! is refused with the state that won, so that of approve, reject, timeout and cancel exactly one
+//! happens.
 
+mod approval_time;
 mod audit;
+mod brief;
+mod deadline;
 mod decide;
+mod input;
 mod outcome;
 mod permission;
 mod transitions;
 
+pub use approval_time::{ApprovalSettings, ApprovalWait};
 pub use audit::{Audit, AuditDecision};
-pub use decide::{
-    AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
+pub use decide::GateRules;
+pub use input::{
+    AskedAgain, AskedBy, Decider, DecisionContext, Effects, GateInput, NewCall, NewIds,
 };
 pub use outcome::{BinaryEncoding, ContentEncoding, OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, LOCAL_GIT, covering_grant};
@@ -105,7 +112,7 @@ impl CallFailure {
     }
 }
 
-/// What became of the question to a person about a call.
+/// The state of the question to a person about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -129,7 +136,7 @@ impl ApprovalStatus {
     }
 }
 
-/// What a call would change, as the machine found.
+/// The change that a call would make, as the machine found it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -142,8 +149,17 @@ pub struct CallPreview {
     pub diff: String,
 }
 
-/// How a machine rates a call. It can see more than the server: a link that leads to a secret file,
-/// or a stricter rule of the machine's owner.
+/// What a machine reports about a call before a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Previewed {
+    pub preview: CallPreview,
+    pub rating: Option<CallRating>,
+    /// Whether the file would be the same afterwards, byte for byte.
+    pub unchanged: bool,
+}
+
+/// How a machine rates a call. A machine can find more than the server: a link that leads to a
+/// secret file, or a stricter rule of the machine's owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -172,7 +188,8 @@ pub struct CallApproval {
     pub id: ApprovalId,
     pub status: ApprovalStatus,
     pub requested_at: DateTime<Utc>,
-    pub expires_at: DateTime<Utc>,
+    /// When the question runs out; `None` if it waits until it is answered.
+    pub expires_at: Option<DateTime<Utc>>,
     /// Whether the person was reminded that time is running out.
     pub warned: bool,
     pub decided_at: Option<DateTime<Utc>>,
@@ -206,7 +223,7 @@ pub struct GatedCall {
     /// The rule that decided about the risk.
     pub rule: String,
     pub reason: String,
-    /// What a permission for calls like this one covers.
+    /// The class of calls that a permission given with this call covers.
     #[serde(default)]
     pub class: CallClass,
     pub network: bool,
@@ -242,28 +259,25 @@ pub struct GatedCall {
     /// When the gate has to act on the call next: to remind the person, to let the call expire, or
     /// to give up on the machine. `None` once the call is settled.
     pub deadline: Option<DateTime<Utc>>,
-    /// What the call waits for, or why it needs approval again, in one sentence.
+    /// Why the call waits, or why it needs approval again, in one sentence.
     #[serde(default)]
     pub note: Option<String>,
+    /// The call that was made of this one, because its question had run out and was asked again.
+    #[serde(default)]
+    pub asked_again: Option<CallId>,
 }
 
 /// How long a call waits for people and machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateTimeouts {
-    /// How long a person has to decide about a MEDIUM call.
-    pub medium: TimeDelta,
-    /// How long a person has to decide about a HIGH call.
-    pub high: TimeDelta,
+    /// How long a person has to decide about a MEDIUM call; `None` without an end.
+    pub medium: Option<TimeDelta>,
+    /// How long a person has to decide about a HIGH call; `None` without an end.
+    pub high: Option<TimeDelta>,
     /// How long a call waits for a machine to take it.
     pub dispatch: TimeDelta,
     /// How long an outcome may take beyond the call's own timeout.
     pub result: TimeDelta,
-}
-
-impl GateTimeouts {
-    fn approval(self, risk: Verdict) -> TimeDelta {
-        if risk == Verdict::High { self.high } else { self.medium }
-    }
 }
 
 /// Why an input changes nothing: it came too late, or from the wrong machine. (A policy *denies* a
@@ -335,6 +349,7 @@ impl GatedCall {
             completed_at: None,
             deadline: None,
             note: None,
+            asked_again: None,
         }
     }
 
@@ -346,9 +361,9 @@ impl GatedCall {
         }
     }
 
-    /// Whether an `agent` token with this session may read what the call was about and what came of
-    /// it: its own calls, and calls that it could have made itself without a question to anybody. In
-    /// the layers of others it can make none.
+    /// Whether an `agent` token with this session may read the call's parameters and results. It
+    /// may read its own calls, and calls that it could have made itself without approval. It can
+    /// make no calls in the layers of others.
     pub fn is_open_to_program(&self, session: TokenId) -> bool {
         self.requested_by == Some(session)
             || (self.risk_level == Verdict::Low
@@ -357,13 +372,13 @@ impl GatedCall {
                 && !self.tool().is_some_and(|tool| tool.is_layered()))
     }
 
-    /// The call without what it was about and what came of it, for programs that may only know of
-    /// it.
+    /// The call without its parameters, preview and result, for programs that may only know that it
+    /// exists.
     pub fn without_content(mut self) -> Self {
         self.tool_params = Value::Object(serde_json::Map::new());
         (self.preview, self.result, self.digest, self.note) = (None, None, None, None);
         let details = self.error.as_mut().map(|failure| &mut failure.detail);
-        // A reason names files, and what people wrote.
+        // These texts can name files or quote a person.
         for text in [&mut self.reason].into_iter().chain(details) {
             *text = "This token cannot read the call.".into();
         }
@@ -387,6 +402,12 @@ impl GatedCall {
     /// computes its own, and does not run it if they differ.
     pub fn shown(&self) -> Option<PreviewDigest> {
         self.preview.as_ref().and(self.approval.as_ref())?.preview_digest
+    }
+
+    /// Whether nobody decided about the call in time, so that its question can be asked again.
+    pub fn has_run_out(&self) -> bool {
+        let timeout = |failure: &CallFailure| failure.code == FailureCode::ApprovalTimeout;
+        self.status == CallStatus::Expired && self.error.as_ref().is_some_and(timeout)
     }
 
     /// Whether the machine can show what the call would change.

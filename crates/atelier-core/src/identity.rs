@@ -4,8 +4,8 @@ use crate::{ConversationId, Invalid, ProjectId};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What the bearer of a token may do. A role alone gives access to no project: ownership is checked
-/// too.
+/// A role says what the bearer of a token may do. A role alone gives access to no project:
+/// ownership is checked too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -57,7 +57,8 @@ impl FromStr for Role {
     }
 }
 
-/// What a role token (`client`, `agent`) is for. It reaches nothing else of its user.
+/// The project or conversation of a role token (`client`, `agent`). The token reaches nothing else
+/// of its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPlace {
     pub project: ProjectId,

@@ -68,7 +68,7 @@ impl Isolation {
         }
     }
 
-    /// What this machine cannot enforce, one sentence for each consequence.
+    /// The limits that this machine cannot enforce, one sentence for each consequence.
     pub fn missing(&self) -> Vec<&'static str> {
         let lacks = [
             (
@@ -188,7 +188,7 @@ struct Report {
     user_namespace: Option<bool>,
 }
 
-/// A kind of mechanism that this version may or may not know.
+/// A kind of mechanism, which this version may or may not know.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Kind<T> {

@@ -1,9 +1,11 @@
-//! What every other crate agrees on: ids, domain values, the policy, and the decisions of the gate.
+//! The definitions that all other crates share: ids, domain values, the policy, and the decisions
+//! of the gate.
 //!
 //! This crate is pure: it has no async code, does no I/O and reads no clock.
 //! `scripts/check-invariants` checks it.
 
 pub mod agent;
+pub mod budget;
 pub mod chat;
 pub mod client;
 mod codes;
@@ -33,6 +35,7 @@ pub mod tools;
 pub mod visible;
 
 pub use agent::{Agent, AgentConfig, AgentStatus, PartialAgentConfig};
+pub use budget::{Budget, BudgetScope};
 pub use chat::{Message, MessageRole};
 pub use client::Client;
 pub use conversation::{Conversation, ConversationStatus};

@@ -2,9 +2,9 @@
 //! logged or exported.
 //!
 //! A value is masked by its shape (`mask/rules.toml` lists the shapes of well-known keys) or by the
-//! name before it (`mask/names.rs`). Every text is scanned a fixed number of times, and what is
-//! looked at around one place is bounded, so the time grows with the length of the text and no
-//! further. A masked text stays as it is when it is masked again.
+//! name before it (`mask/names.rs`). Every text is scanned a fixed number of times, and each match
+//! looks at a bounded part of the text, so the time grows only linearly with the length of the
+//! text. Masking a masked text again changes nothing.
 
 mod names;
 
@@ -24,7 +24,7 @@ struct RuleFile {
     names: names::NameData,
 }
 
-/// One shape of keys, as the data has it.
+/// One shape of keys, as the data describes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShapeData {
@@ -54,11 +54,11 @@ struct Shape {
 
 static RULES: LazyLock<Rules> = LazyLock::new(|| match Rules::load() {
     Ok(rules) => rules,
-    // Data of this crate, the same on every machine, and read by every test.
+    // The data is part of this crate and the same on every machine, and every test reads it.
     Err(error) => panic!("the built-in masks: {error}"),
 });
 
-/// A part of a text that is to be masked, and as what.
+/// A part of a text that has to be masked, and the kind of secret.
 struct Found<'r> {
     range: Range<usize>,
     kind: &'r str,

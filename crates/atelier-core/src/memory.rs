@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What kind of interaction it is.
+/// The kind of an interaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -78,11 +78,11 @@ pub struct FormerText {
     pub replaced_at: DateTime<Utc>,
 }
 
-/// The field of the metadata that names the tool call which an interaction tells of.
+/// The field of the metadata that names the tool call which the interaction is about.
 const CALL: &str = "tool_id";
 
 impl Interaction {
-    /// The tool call that the interaction tells of.
+    /// The tool call that the interaction is about.
     pub fn call_id(&self) -> Option<CallId> {
         self.metadata.get(CALL)?.as_str()?.parse().ok()
     }
@@ -336,7 +336,7 @@ fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// What has to happen to an agent's collection in the index.
+/// The state of an agent's collection in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -395,8 +395,8 @@ mod tests {
     fn new_interactions_are_bounded() {
         let new = NewInteraction::new(InteractionType::ToolCall, "text");
         assert_eq!(new.validate(), Ok(()));
-        // The longest characters there are, many of them: what the server writes itself is always
-        // valid.
+        // The largest case: as many of the longest characters as possible. The server's own texts
+        // are always valid.
         assert_eq!(new.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
         let refused = |new: NewInteraction| new.validate().expect_err("refused").to_string();
         let details = Some("x".repeat(NewInteraction::MAX_ERROR + 1));

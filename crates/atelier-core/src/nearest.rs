@@ -1,10 +1,10 @@
-//! The known name that somebody probably meant.
+//! Finds the known name that somebody probably meant.
 
 /// A longer text is not a misspelt name, and comparing it with every known name would take long.
 const LONGEST: usize = 200;
 
-/// The known name that is most like `given`, if one is alike at all: at most a third of its
-/// letters differ.
+/// The known name that is most like `given`; `None` if all known names differ in more than a third
+/// of their letters.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > LONGEST {
         return None;

@@ -68,7 +68,7 @@ pub enum Platform {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     announced: Vec<String>,
-    /// What errors call the root.
+    /// The name of the root in errors.
     display: String,
     platform: Platform,
 }
@@ -97,7 +97,7 @@ impl Roots {
         self
     }
 
-    /// Sets what errors call the root, if they must not show its real path.
+    /// Sets the name of the root in errors, for callers that must not see the real path.
     pub fn shown_as(mut self, display: impl Into<String>) -> Self {
         self.display = display.into();
         self
@@ -178,7 +178,7 @@ impl WorkspacePath {
         Self::parse_in(raw, &Self::root(), roots)
     }
 
-    /// Like `parse`, for a path that is relative to a directory of the workspace.
+    /// Parses a path like `parse`, relative to a directory of the workspace.
     pub fn parse_in(raw: &str, base: &WorkspacePath, roots: &Roots) -> Result<Self, PathError> {
         Ok(normalise(raw, base.relative(), roots)?.into_path())
     }
@@ -196,7 +196,7 @@ impl WorkspacePath {
         if self.is_root() { "." } else { &self.relative }
     }
 
-    /// Like `as_str`, but the root is the empty text.
+    /// The path like `as_str`, but the empty text for the root.
     pub(crate) fn relative(&self) -> &str {
         &self.relative
     }

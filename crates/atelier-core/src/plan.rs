@@ -63,7 +63,7 @@ impl PlanStatus {
 pub struct ProposedTask {
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub id: String,
-    /// What the agent has to do.
+    /// The work for the agent.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 10_000))]
     pub description: String,
     /// The name or the id of the agent.

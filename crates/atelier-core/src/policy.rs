@@ -301,7 +301,7 @@ impl Policy {
         };
         let rule =
             if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
-        // What has no rule can still be tried where it changes nothing.
+        // A command without a rule can still be tried in a layer, where it changes nothing.
         let reason = match self.shell_is_off() {
             true => reason,
             false => format!("{reason} The `shell` tool runs any command in a layer."),
@@ -343,8 +343,8 @@ impl Policy {
         paths
     }
 
-    /// Patterns for the paths of files that are not read without a question. A search for such
-    /// files is valid as long as these patterns stay the same.
+    /// Patterns for the paths of files that need approval to be read. A search for such files is
+    /// valid as long as these patterns stay the same.
     pub fn guarded_globs(&self) -> Vec<String> {
         self.files.guarded_globs()
     }
@@ -372,8 +372,8 @@ impl Policy {
         self.files.class(&inside, Access::Read).is_some_and(|class| class.verdict == Verdict::Deny)
     }
 
-    /// Judges copying a folder, once its links are resolved: in the copy nobody would recognise the
-    /// files that are asked about because of where they lie.
+    /// Judges copying a folder, once its links are resolved. Some files are protected because of
+    /// the folder that they are in, and in the copy nothing would recognise them.
     pub fn judge_copied(&self, folder: &WorkspacePath) -> Judgement {
         match self.files.leading_to(folder.relative()) {
             Some(class) => class.judgement(folder.as_str()),

@@ -5,21 +5,21 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a user works on, with its agents, conversations and tool calls.
+/// A user's project, with its agents, conversations and tool calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Project {
     pub id: ProjectId,
     pub name: ProjectName,
     pub workspace: WorkspaceKind,
-    /// `policy`, `planner`, `limits`, and `metadata` for anything else.
+    /// `policy`, `planner`, `limits`, `approvals`, and `metadata` for anything else.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub settings: Map<String, Value>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
 
-/// Where the file tools of a project's agents act.
+/// The place where the file tools of a project's agents act.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

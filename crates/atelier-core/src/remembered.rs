@@ -1,12 +1,12 @@
-//! What agents remember of messages, tasks and tool calls, and what they do not.
+//! Decides what agents remember of messages, tasks and tool calls.
 //!
 //! A memory comes back in other conversations, is found by other tokens and goes to an embedding
 //! service. So the content of secret files is not remembered, however it was read: the memory says
-//! that the file was read. Values that look like keys are masked in everything else, and so is what
-//! an agent quotes from a secret file that was read in its conversation.
+//! only that the file was read. In everything else, values that look like keys are masked, and so
+//! are quotes of an agent from a secret file that was read in its conversation.
 //!
-//! Everything is remembered once, in words that people and models read: a task says what was wanted
-//! and what came of it, so the messages that began and ended it are not remembered as well.
+//! Everything is remembered once, in words that people and models can read. A task includes the
+//! request and the outcome, so the messages that began and ended it are not remembered as well.
 
 mod quotes;
 mod readable;
@@ -30,9 +30,9 @@ const MAX_TEXT: usize = 4000;
 const MAX_PARAMS: usize = 1000;
 /// How many characters a text in the metadata can have. All metadata together have no more.
 const MAX_METADATA: usize = 64 * 1024;
-/// What a memory says instead of the result of a call.
+/// Stands in a memory for the result of a withheld call.
 pub const WITHHELD: &str = "[not remembered: the call may have shown secrets]";
-/// Parameters that hold the content of a file. All others say what a call is about.
+/// Parameters that hold the content of a file. All other parameters describe the call.
 const CONTENT: [&str; 6] = ["content", "edits", "old_text", "new_text", "old_string", "new_string"];
 
 /// A memory and the agent whose memory it is.
@@ -56,7 +56,7 @@ pub fn of_message(message: &Message, secrets: &KnownSecrets) -> Remembered {
     unless_empty(agent, interaction)
 }
 
-/// What is remembered of a task that has ended.
+/// The memory of a task that has ended.
 pub fn of_task(task: &Task, secrets: &KnownSecrets) -> Remembered {
     let (Some(agent), TaskKind::Work) = (task.agent_id, task.kind) else { return None };
     let outcome = match (&task.result, &task.error) {
@@ -80,7 +80,7 @@ pub fn of_task(task: &Task, secrets: &KnownSecrets) -> Remembered {
     unless_empty(agent, interaction)
 }
 
-/// What is remembered of a tool call that is settled.
+/// The memory of a tool call that is settled.
 pub fn of_call(call: &GatedCall) -> Remembered {
     let agent = call.agent_id?;
     let withheld = is_withheld(call);
@@ -94,8 +94,8 @@ pub fn of_call(call: &GatedCall) -> Remembered {
         }
         (None, None) => call.status.as_str().to_owned(),
     };
-    // The content of a file follows the outcome, so that what is before the arrow says what the
-    // call was about.
+    // The content of a file follows the outcome, so that the part before the arrow only describes
+    // the call.
     let content = match withheld {
         true => String::new(),
         false => readable::content(&masked_json(&call.tool_params, MAX_PARAMS)),
@@ -124,8 +124,8 @@ fn unless_empty(agent: AgentId, interaction: NewInteraction) -> Remembered {
     (!interaction.text.trim().is_empty()).then_some((agent, interaction))
 }
 
-/// Whether the content that a call read or wrote is not remembered, because it may hold secrets: by
-/// one of the rules that rated the call, or by a path in its parameters.
+/// Whether the content that a call read or wrote is left out because it may hold secrets: by one of
+/// the rules that rated the call, or by a path in its parameters.
 pub fn is_withheld(call: &GatedCall) -> bool {
     let policy = Policy::builtin();
     let mut rules = call.class.findings.iter().chain([&call.rule]);
@@ -145,7 +145,7 @@ fn withheld_calls(step: &Step) -> impl Iterator<Item = (Value, &StepResult)> {
     })
 }
 
-/// Whether a result shows parts of files of secrets, as a search in many files can.
+/// Whether a result shows parts of secret files, as a search in many files can.
 fn shows_secrets(result: &str) -> bool {
     fn has_secret_path(value: &Value) -> bool {
         match value {
@@ -165,7 +165,7 @@ pub fn has_withheld_calls(step: &Step) -> bool {
     withheld_calls(step).next().is_some()
 }
 
-/// Whether a parameter other than the content of a file names a file of secrets.
+/// Whether a parameter other than the content of a file names a secret file.
 fn names_secrets(policy: &Policy, params: &Value) -> bool {
     match params {
         Value::String(text) => names_secret_file(policy, text),
@@ -178,9 +178,9 @@ fn names_secrets(policy: &Policy, params: &Value) -> bool {
     }
 }
 
-/// Whether a text, such as an argument or a script, has the path of a file of secrets in it.
+/// Whether a text, such as an argument or a script, contains the path of a secret file.
 fn names_secret_file(policy: &Policy, text: &str) -> bool {
-    // `HEAD:.env`, `--file=.env` and `open('.env')` name the file as well as `.env` does.
+    // `HEAD:.env`, `--file=.env` and `open('.env')` also name the file.
     let ends = |c: char| c.is_whitespace() || "\"'`=:,;()[]{}<>|&@".contains(c);
     policy.is_secret_file(text) || text.split(ends).any(|part| policy.is_secret_file(part))
 }
@@ -191,7 +191,8 @@ fn without_content(params: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// A memory without values that look like keys. What anybody adds to a memory passes through this.
+/// A memory in which values that look like keys are masked. Everything that is added to a memory
+/// passes through here.
 pub fn without_secrets(mut new: NewInteraction) -> NewInteraction {
     // An import may bring what an older version has stored.
     let text = match new.interaction_type {
@@ -201,7 +202,7 @@ pub fn without_secrets(mut new: NewInteraction) -> NewInteraction {
     let text = masked(&text);
     if text != new.text {
         new.text = text.into_owned();
-        // It was made of the text with the secret.
+        // The vector was computed from the text with the secret.
         (new.embedding, new.embedder) = (None, None);
     }
     new.error_details = new.error_details.map(|details| masked(&details).into_owned());
@@ -216,8 +217,8 @@ fn masked_metadata(metadata: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// A memory that an older version stored, as this version would have stored it. `call` is the tool
-/// call that it is about, if that is still known.
+/// A memory that an older version stored, as this version would store it. `call` is the tool call
+/// that the memory is about, if it still exists.
 pub fn cleaned(
     stored: &Interaction,
     call: Option<&GatedCall>,
@@ -237,8 +238,8 @@ pub fn cleaned(
     clean
 }
 
-/// The text of a remembered call, `tool {parameters}\n→ outcome`, without the outcome if it was
-/// withheld today.
+/// The text of a remembered call, `tool {parameters}\n→ outcome`, without the outcome if this version
+/// would withhold it.
 fn cleaned_call(text: &str, call: Option<&GatedCall>) -> String {
     let policy = Policy::builtin();
     if text.contains(WITHHELD) {

@@ -44,7 +44,7 @@ pub struct Task {
     pub completed_at: Option<DateTime<Utc>>,
 }
 
-/// What a task is for.
+/// The purpose of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -110,6 +110,8 @@ codes! {
 TaskFailureCode {
     // The task and its plan.
     AgentDeleted = "agent_deleted",
+    /// A budget of the server, the tenant, the project or the person is used up.
+    BudgetExceeded = "budget_exceeded",
     Cancelled = "cancelled",
     ConversationDeleted = "conversation_deleted",
     /// A task that it depends on did not succeed.
@@ -255,8 +257,7 @@ impl Usage {
     }
 }
 
-/// What a task may use before it is stopped. If a limit is missing, the limit of the project or of
-/// the server applies.
+/// The limits of a task. If a limit is missing, the limit of the project or of the server applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]

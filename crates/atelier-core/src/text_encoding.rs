@@ -4,7 +4,7 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Stands at the beginning of a UTF-16 file and says which byte of a pair comes first.
+/// Stands at the beginning of a UTF-16 file and tells the order of the bytes.
 const MARK: char = '\u{feff}';
 /// How many bytes are looked at to guess an encoding, from the first one that is not ASCII.
 const SAMPLE: usize = 256 << 10;
@@ -113,8 +113,8 @@ fn guess(bytes: &[u8]) -> Option<&'static Encoding> {
     Some(detector.guess(None, Utf8Detection::Deny))
 }
 
-/// Whether a character is in no text: a control character that is neither space nor a line break,
-/// nor what starts a colour on a terminal.
+/// Whether no text contains the character: it is a control character other than a space, a line
+/// break or the beginning of a terminal colour.
 fn is_binary(character: char) -> bool {
     character.is_control()
         && !matches!(

@@ -28,13 +28,13 @@ pub struct ToolDef {
     /// The name that models and programs use. The console translates the title as `tool.<name>`.
     pub name: &'static str,
     pub title: &'static str,
-    /// What agents read.
+    /// The description for agents.
     pub description: &'static str,
-    /// In the order in which they enter the digest.
+    /// The parameters, in the order in which they enter the digest.
     pub params: &'static [Param],
     pub effect: Effect,
     pub rating: Rating,
-    /// Why a call of this tool is rated as it is, if no rule says more.
+    /// The reason for the rating of a call, unless a rule gives another one.
     pub reason: &'static str,
     /// Whether the machine can show what a call would change before a person decides.
     pub has_preview: bool,
@@ -48,7 +48,8 @@ pub struct ToolDef {
     pub mcp: Option<McpForm>,
 }
 
-/// Who may call a tool. [`ToolDef::mcp`] says whether hosts of a workspace may, too.
+/// The callers that a tool is offered to. [`ToolDef::mcp`] says whether MCP hosts of a workspace
+/// may call it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offered {
     /// Agents and projects' MCP hosts, whose calls go through the gate.
@@ -63,7 +64,7 @@ pub enum Offered {
     ToHostsOfOwnFiles,
 }
 
-/// What a tool does to the workspace.
+/// The effect of a tool on the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Reads,
@@ -84,28 +85,28 @@ pub enum Effect {
     ActsBeside,
 }
 
-/// How a call is rated before the rules about files are looked at.
+/// How a call is rated before the rules about files apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
     Always(Verdict),
-    /// As the policy rates changes: MEDIUM, or less for the files of a conversation.
+    /// Rated as the policy rates changes: MEDIUM, or less for the files of a conversation.
     Change,
-    /// By the rules about commands.
+    /// Rated by the rules about commands.
     Command,
-    /// By where the script may connect, and by whether the shell is free.
+    /// Rated by the destinations of the script, and by the mode of the shell.
     Shell,
-    /// By the files that it would change, which only the machine knows.
+    /// Rated by the files that the call would change, which only the machine knows.
     Landing,
 }
 
-/// Where a call comes from. Agents go through the gate; MCP hosts of a workspace use it directly.
+/// The way a call comes. Agents go through the gate; MCP hosts of a workspace use it directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
     Gate,
     Mcp,
 }
 
-/// What is different where a workspace is served over MCP.
+/// The form of a tool where a workspace is served over MCP.
 #[derive(Debug)]
 pub struct McpForm {
     /// Offered only with `--extra-tools`.
@@ -155,7 +156,7 @@ impl ToolDef {
         self.params.iter().any(|param| param.kind.access() == Some(Access::Remove))
     }
 
-    /// Whether a call can demand that the file is still as its caller has read it.
+    /// Whether a call can demand that the file has not changed since its caller read it.
     pub fn takes_checksum(&self) -> bool {
         self.params.iter().any(|param| param.kind == Kind::Checksum)
     }
@@ -208,7 +209,7 @@ impl ToolTable {
         self.0.iter().copied().filter(move |tool| tool.offered == offered)
     }
 
-    /// The tools that an agent can have. Where it works decides which of them it gets.
+    /// The tools that an agent can have. Which of them it gets depends on its workspace.
     pub fn of_agents(&self) -> impl Iterator<Item = &'static ToolDef> {
         let of_agents = |tool: &&ToolDef| match tool.offered {
             Offered::ThroughGate | Offered::WithMemory | Offered::WithOwnFiles => true,

@@ -1,5 +1,5 @@
-//! Characters that cannot be seen, or that look like others: they are shown by their code point, so
-//! that nobody approves a text that is not what it looks like.
+//! Characters that are invisible or look like others. They are shown by their code point, so that
+//! nobody approves a text that is different from what they see.
 //!
 //! The terminal and the console use the same table. The console's copy,
 //! `web/src/ui/hiddenCharacters.ts`, is generated from this one.
@@ -77,8 +77,8 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// As [`visible`], for answers and other prose that nobody approves: spaces and emoji of all kinds
-/// stay as they are.
+/// Makes a text visible like [`visible`], for answers and other prose that nobody approves: spaces
+/// and emoji of all kinds stay as they are.
 pub fn readable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -113,8 +113,9 @@ fn commands() {
     assert_eq!((passed, left), (136, 4));
 }
 
-/// What somebody has shown to get past the rules. Where a repository or a patch decides, this is the
-/// verdict of the text alone, and the executor's tests hold the rest.
+/// Command lines with which somebody has got past the rules. If a repository or a patch decides
+/// about one, the expected verdict is that of the text alone, and the executor's tests check the
+/// rest.
 #[test]
 fn demonstrated_commands() {
     let cases: Vec<Value> =

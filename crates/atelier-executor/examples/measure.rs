@@ -12,8 +12,8 @@ use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_executor::{
-    Access, Approval, Cancel, CommandSpec, Expect, Functions, Glob, GrepSpec, Listing, Mending,
-    Options, Origin, Part, Runner, RunnerOptions, Tools, Workspace,
+    Access, Approval, Cancel, CommandSpec, Expect, Functions, Glob, GrepSpec, Listing,
+    MissingParents, Options, Origin, Part, Runner, RunnerOptions, Tools, Workspace,
 };
 
 const FILES: usize = 100_000;
@@ -131,7 +131,7 @@ fn main() {
     }
     let bytes = vec![b'x'; 1024];
     let write = |ws: &Workspace| {
-        drop(ws.write(&path("w"), &bytes, &Expect::Anything, Mending::Never).unwrap());
+        drop(ws.write(&path("w"), &bytes, &Expect::Anything, MissingParents::Refuse).unwrap());
     };
     println!(
         "write 1k: {:?}, durable {:?}",

@@ -1,4 +1,4 @@
-//! What lies at a path, for a person who decides whether it may be moved or deleted.
+//! Describes the entry at a path, for a person who decides whether it may be moved or deleted.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,15 +16,16 @@ use crate::workspace::{Workspace, look, relative};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     pub kind: Kind,
-    /// In bytes; of a folder, how many entries it has.
+    /// The size in bytes; for a folder, the number of its entries.
     pub size: u64,
     /// The content of a text file.
     pub text: Option<String>,
     /// Names in a folder that agents can see, in order. Folders end in `/`.
     pub entries: Vec<String>,
-    /// Where a link points.
+    /// The target of a link.
     pub target: Option<String>,
-    /// Changes with what is there: the checksum of a file, or a digest of what is above.
+    /// The checksum of a file, or a digest of the description of anything else. It changes when the
+    /// entry changes.
     pub checksum: String,
 }
 
@@ -59,7 +60,8 @@ impl Workspace {
                     text: TextEncoding::decode(content.bytes).map(|(text, _)| text),
                     ..plain
                 }),
-                // It cannot be read: what the file system says about it has to do.
+                // The content cannot be read, so only what the file system reports about the file
+                // is shown.
                 Err(Error::TooLarge { .. } | Error::Permission { .. }) => {
                     let stamp =
                         format!("{size} {} {} {}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
@@ -97,7 +99,7 @@ impl Workspace {
             })
             .map_err(fail)?;
         names.sort();
-        // Names hold no NUL, so no two lists run together into the same bytes.
+        // Names hold no NUL, so two different lists never give the same bytes.
         let mut list = Vec::new();
         for (name, is_dir) in &names {
             list.extend_from_slice(name.as_bytes());

@@ -74,7 +74,7 @@ pub enum Error {
     NulArgument,
     #[error("Sandbox could not be set up ({stage}: {source})")]
     Sandbox { stage: &'static str, source: io::Error },
-    #[error("This workspace has no layers, so that scripts cannot be tried here")]
+    #[error("This workspace has no layers, so scripts cannot run here")]
     NoLayers,
     /// The kernel, or a rule of the machine, does not allow the mounts of a layer.
     #[error(

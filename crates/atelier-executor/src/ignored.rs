@@ -42,13 +42,14 @@ impl Ignored {
     }
 }
 
-/// The file whose one side this is, if git wrote it in a conflict: it calls it `name~branch`.
+/// When git meets a conflict, it writes one side to `name~branch`. Returns the path `name` of such
+/// a file.
 fn of_conflict(path: &Path) -> Option<PathBuf> {
     let (name, _) = path.file_name()?.to_str()?.split_once('~')?;
     (!name.is_empty()).then(|| path.with_file_name(name))
 }
 
-/// What an `.atelierignore` hides, for files that are not in a folder.
+/// The rules of an `.atelierignore`, for files that are not in a folder.
 pub struct IgnoreRules(Ignored);
 
 impl IgnoreRules {

@@ -46,4 +46,4 @@ pub use tools::{Approval, Function, Functions, Origin, Preview, ReadyCall, Tools
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};
-pub use write::{Edit, Expect, Mending, Written};
+pub use write::{Edit, Expect, MissingParents, Written};

@@ -14,9 +14,9 @@ use crate::beneath;
 /// The most links that are followed in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// The path of `path` without links; EXDEV if a link leads out of the root. If the last component
-/// does not exist, it is kept, and opening the result fails. If an earlier component does not
-/// exist, the error is ENOENT.
+/// Resolves all links in `path`; EXDEV if a link leads out of the root. If the last component does
+/// not exist, it is kept, and opening the result fails. If an earlier component does not exist, the
+/// error is ENOENT.
 pub(crate) fn resolve(
     root: BorrowedFd<'_>,
     root_path: &Path,
@@ -25,8 +25,8 @@ pub(crate) fn resolve(
     resolve_with(root_path, path, |parent, name| read_link(root, parent, name))
 }
 
-/// Like [`resolve`], in a tree whose links are read by `read_link`: it gets a folder, whose path has
-/// no links, and a name in it, and returns the link's target.
+/// Resolves links like [`resolve`], in a tree whose links are read by `read_link`: it gets a
+/// folder, whose path has no links, and a name in that folder, and returns the link's target.
 pub(crate) fn resolve_with(
     root_path: &Path,
     path: &Path,

@@ -18,8 +18,13 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod run;
 mod runner;
+#[cfg(target_os = "linux")]
+mod running;
 #[cfg_attr(not(target_os = "linux"), path = "process/no_scripts.rs")]
 mod script;
+#[cfg(target_os = "linux")]
+mod script_end;
+mod script_values;
 mod temporary;
 mod toolchain;
 #[cfg(target_os = "linux")]
@@ -42,14 +47,19 @@ pub(crate) use known::{
 };
 pub(crate) use output::{Kept, texts};
 pub use runner::{Runner, RunnerOptions};
+#[cfg(not(target_os = "linux"))]
 pub(crate) use script::{
-    Interrupted, LayerPlaces, ScriptEnding, ScriptSpec, collect, is_locked, read_report,
-    stop_script, wait_for_holder, wait_for_script,
+    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
 };
+#[cfg(target_os = "linux")]
+pub(crate) use script_end::{
+    collect, is_locked, read_report, stop_script, wait_for_holder, wait_for_script,
+};
+pub(crate) use script_values::{Interrupted, LayerPlaces, ScriptEnding, ScriptSpec};
 pub(crate) use temporary::{Temporary, open_up, sweep};
 pub use toolchain::Toolchains;
 
-/// What a command may do to the workspace.
+/// Whether a command may change the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -85,7 +95,7 @@ pub struct CommandSpec {
     /// Paths below the root that the command must not change, although it may change the files
     /// around them.
     pub read_only: Vec<PathBuf>,
-    /// Paths below the root of which it must move no folder above.
+    /// Paths below the root whose parent folders the command must not move.
     pub in_place: Vec<PathBuf>,
 }
 

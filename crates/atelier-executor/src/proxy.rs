@@ -1,12 +1,13 @@
-//! The only way from a script's layer to the network: an HTTP proxy that lets the hosts through
-//! that a person approved.
+//! The only way from a script's layer to the network: an HTTP proxy that lets connections to
+//! approved hosts through.
 //!
-//! The network namespace of a layer has nothing but a loopback device. The proxy listens there, on
-//! a socket that was opened inside of the namespace and handed out (`process::launch::listening`),
-//! but it runs in this process, outside. So there is nothing to forward, and whatever a script does
-//! inside, a connection to the world is made here or not at all.
+//! The network namespace of a layer has only a loopback device. The proxy listens there, on a
+//! socket that was opened inside the namespace and handed out (`process::launch::listening`), but
+//! it runs in this process, outside. Nothing is forwarded from the layer, so a script cannot
+//! connect to the world except through the proxy.
 //!
-//! - `destination` decides where a connection may go, and connects to the address it has checked.
+//! - `destination` decides where a connection may go, and connects to the address that it has
+//!   checked.
 //! - `head` reads requests strictly, so that the host that was checked is the host that is asked.
 //! - `connection` serves one connection, `body` and `relay` move its bytes.
 //! - `record` writes down every connection, for the result of the call.
@@ -28,7 +29,7 @@ mod serving;
 #[cfg(target_os = "linux")]
 pub(crate) use destination::Destinations;
 #[cfg(target_os = "linux")]
-pub(crate) use serving::{Entrance, Limits, Serving};
+pub(crate) use serving::{Entrance, ProxyLimits, Serving};
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]

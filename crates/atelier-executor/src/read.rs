@@ -82,7 +82,7 @@ impl OpenFile {
         Ok(Content { checksum: checksum(&bytes), bytes, size })
     }
 
-    /// Like `read`, but without a checksum, which takes most of the time for large files.
+    /// Reads like `read`, but without a checksum, which takes most of the time for large files.
     pub fn bytes(mut self, part: Part) -> Result<Vec<u8>> {
         // The first or last lines of a file that is too large can be read, up to a limit for very
         // long lines.

@@ -1,10 +1,9 @@
-//! Where repositories lie in a workspace, and what of them only git reads.
+//! Finds the repositories in a workspace, and the files in them that only git reads.
 //!
-//! A repository is recognised by what is in it, as git does: a folder with `HEAD`, `objects` and
-//! `refs`, or with `HEAD` and `commondir`, whatever it is called. Git follows links there, so a
-//! link counts like what it may lead to. Of such a folder, and of everything below a `.git`, no tool and
-//! no command but git reads what the policy seals: objects hold the contents of files that were
-//! deleted long ago.
+//! A repository is recognised by its entries, as git does: a folder with `HEAD`, `objects` and
+//! `refs`, or with `HEAD` and `commondir`, whatever its name is. Git follows links there, so a link
+//! counts like an entry. In such a folder, and in everything below a `.git`, only git reads the
+//! files that the policy seals: objects hold the contents of files that were deleted long ago.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +27,7 @@ pub(crate) const GIT_DIR: &str = ".git";
 const MAX_FINGERPRINTED: usize = 50_000;
 
 impl Workspace {
-    /// Whether the folder holds what makes a repository.
+    /// Whether the folder has the entries of a repository.
     pub(crate) fn is_repository(&self, dir: &Path) -> bool {
         self.is_repository_with(dir, None)
     }
@@ -49,8 +48,8 @@ impl Workspace {
         })
     }
 
-    /// A folder that is a repository, or is one when all these entries are there, and that one of
-    /// them is in. Entries that are removed are named as well: they were there.
+    /// The folder that contains one of these entries and that is a repository, or becomes one when
+    /// all these entries exist. Entries that are removed are named as well: they existed before.
     pub(crate) fn repository_written<'p>(
         &self,
         entries: impl Iterator<Item = &'p Path>,
@@ -72,7 +71,8 @@ impl Workspace {
         found.map(|(dir, _)| dir.to_path_buf())
     }
 
-    /// The way from the folder of a repository to `path`, if the path is in one or is one.
+    /// If the path is in a repository or is one, returns the rest of the path, from the folder of
+    /// that repository.
     pub(crate) fn inside_repository(&self, path: &Path) -> Option<PathBuf> {
         let is_git =
             |dir: &Path| dir.file_name().is_some_and(|name| name.eq_ignore_ascii_case(GIT_DIR));
@@ -81,7 +81,7 @@ impl Workspace {
         path.strip_prefix(top).ok().map(Path::to_owned)
     }
 
-    /// Whether only git reads what lies at the path, which has no links.
+    /// Whether only git reads the file at this path, which has no links.
     pub(crate) fn is_sealed(&self, path: &Path) -> bool {
         self.inside_repository(path).is_some_and(|inside| seals(&inside))
     }
@@ -93,7 +93,7 @@ impl Workspace {
         let found = place.ancestors().map(|dir| dir.join(GIT_DIR)).find(|path| exists(path))?;
         let is_dir =
             |name| beneath::open(self.handle(), &found.join(name), beneath::DIRECTORY).is_ok();
-        // With others, git would read another folder, or look further up.
+        // With other entries, git would read another folder, or look further up.
         let plain = is_dir("objects")
             && is_dir("refs")
             && !exists(&found.join("commondir"))
@@ -165,13 +165,14 @@ impl Workspace {
 
 /// Whether only git reads this entry of a repository's folder.
 pub(crate) fn seals(inside: &Path) -> bool {
-    // A name that is no text is none that the policy leaves open.
+    // A name that is not text cannot be one of the names that the policy leaves open.
     !inside.as_os_str().is_empty()
         && inside.to_str().is_none_or(|path| Policy::builtin().seals(path))
 }
 
-/// The way from the folder of a repository to `dir`, which is being listed, if it is in one or is
-/// one. Below what the policy leaves open nothing is sealed, so nobody asks about that.
+/// If the listed folder `dir` is in a repository or is one, returns the rest of the path, from the
+/// folder of that repository. Folders that the policy leaves open contain nothing sealed, so their
+/// answer does not matter.
 pub(crate) fn repository_listed(dir: &Path, names: &Names) -> Option<PathBuf> {
     let mut parts = dir.components();
     if parts.any(|part| part.as_os_str().eq_ignore_ascii_case(GIT_DIR)) {
@@ -180,8 +181,8 @@ pub(crate) fn repository_listed(dir: &Path, names: &Names) -> Option<PathBuf> {
     is_listed_repository(names).then(PathBuf::new)
 }
 
-/// Whether a folder that is being listed is a repository: its handle is there, so asking costs
-/// little.
+/// Whether a folder that is being listed is a repository. The handle of the folder is open already,
+/// so this costs little.
 pub(crate) fn is_listed_repository(names: &Names) -> bool {
     makes_repository(|name| is_there(names.handle(), name))
 }
@@ -191,7 +192,7 @@ fn makes_repository(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
 }
 
-/// Whether the folder has an entry of this name. A link is one, wherever it leads.
+/// Whether the folder has an entry of this name. A link counts, wherever it leads.
 fn is_there(folder: impl AsFd, name: &str) -> bool {
     rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

@@ -29,7 +29,7 @@ pub struct Found {
     pub cut: bool,
 }
 
-/// What to list.
+/// Which entries to list.
 #[derive(Debug, Clone)]
 pub struct Listing {
     pub glob: Glob,

@@ -1,7 +1,9 @@
-//! What a person sees before they decide about a call that writes, deletes or moves.
+//! Makes the preview that a person sees before they decide about a call that writes, deletes or
+//! moves.
 //!
-//! The machine that runs the call makes it again and compares. So there are two forms, and each
-//! depends on the call and the file alone: line by line and, if that takes too long, as one block.
+//! The machine that runs the call makes the preview again and compares. It must get the same text,
+//! so there are two forms, each of which depends on the call and the file alone: line by line, and
+//! as one block if that takes too long.
 
 use crate::{Described, Kind, Preview, Tools};
 use atelier_core::{
@@ -28,13 +30,18 @@ enum Form {
     Block,
 }
 
-/// What a call would change on this machine; `None` for tools without a preview.
-pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<CallPreview>> {
-    Ok(tools.preview(call)?.map(|preview| shown(call, preview, Form::Lines(PATIENCE))))
+/// The change that a call would make on this machine, and whether it would change anything; `None`
+/// for tools without a preview.
+pub fn preview(tools: &Tools<'_>, call: &ToolCall) -> crate::Result<Option<(CallPreview, bool)>> {
+    let preview = tools.preview(call)?;
+    Ok(preview.map(|preview| {
+        let unchanged = preview.is_unchanged();
+        (shown(call, preview, Form::Lines(PATIENCE)), unchanged)
+    }))
 }
 
-/// Whether this machine would show what was shown. The form does not matter: both tell the whole
-/// change.
+/// Whether this machine's own preview is the one that was shown, in either form. Both forms show
+/// the whole change.
 pub fn is_shown(
     tools: &Tools<'_>,
     call: &ToolCall,
@@ -42,7 +49,7 @@ pub fn is_shown(
     seen: PreviewDigest,
 ) -> bool {
     let Ok(Some(preview)) = tools.preview(call) else { return false };
-    // Comparing takes its time on a busy machine, and nobody waits for this.
+    // Nobody waits for this comparison, so it may take longer on a busy machine.
     [Form::Lines(5 * PATIENCE), Form::Block]
         .into_iter()
         .any(|form| PreviewDigest::of(digest, &shown(call, preview.clone(), form)) == seen)
@@ -102,7 +109,7 @@ fn moved(source: &str, destination: &str, there: &Described) -> String {
     text
 }
 
-/// What lies at a path, in a few words.
+/// Describes an entry in a few words.
 fn described(there: &Described) -> String {
     let bytes = |size: u64| if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
     match there.kind {
@@ -127,7 +134,7 @@ fn described(there: &Described) -> String {
 /// A complete unified diff against the file on this machine: people must be able to see all that
 /// they approve.
 fn unified(path: &str, preview: &Preview, form: Form) -> String {
-    let Preview::Write { base_checksum, before, after } = preview else { return String::new() };
+    let Preview::Write { base_checksum, before, after, .. } = preview else { return String::new() };
     match (base_checksum, before) {
         (Some(checksum), None) => {
             let mut text =
@@ -225,6 +232,7 @@ mod tests {
             base_checksum: before.map(|_| "c".to_owned()),
             before: before.map(str::to_owned),
             after: after.to_owned(),
+            unchanged: before == Some(after),
         }
     }
 
@@ -255,7 +263,7 @@ mod tests {
         );
     }
 
-    /// A comparison that takes too long is replaced by one that is the same each time.
+    /// A comparison that takes too long is replaced by a form that does not depend on time.
     #[test]
     fn block_shows_everything_between_the_first_and_the_last_change() {
         let lines = |word: &str| (0..500).map(|n| format!("{word} {n}\n")).collect::<String>();
@@ -278,6 +286,7 @@ mod tests {
             base_checksum: Some("c0ffee".into()),
             before: None,
             after: after.to_owned(),
+            unchanged: false,
         };
         assert_eq!(
             unified("x.png", &preview("new\n")),

@@ -1,4 +1,4 @@
-//! Text files: read as text whatever their encoding, and changed in the encoding that they have.
+//! Text files: read as text in any encoding, and changed in their own encoding.
 
 use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
@@ -6,20 +6,20 @@ use atelier_core::path::WorkspacePath;
 use crate::error::{Error, Result};
 use crate::read::{Content, Part, checksum};
 use crate::workspace::Workspace;
-use crate::write::{Edit, Expect, Mending, Written, apply};
+use crate::write::{Edit, Expect, MissingParents, Written, apply};
 
 /// A text file, or some lines of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextContent {
     pub text: String,
     pub encoding: TextEncoding,
-    /// Of the bytes that were read.
+    /// The checksum of the bytes that were read.
     pub checksum: String,
     /// The size of the whole file, in bytes.
     pub size: u64,
 }
 
-/// A text file as a change finds it.
+/// A text file before a change.
 pub(crate) struct TextFile {
     pub(crate) text: String,
     pub(crate) encoding: TextEncoding,
@@ -62,7 +62,7 @@ impl Workspace {
         }
         let Content { bytes, checksum, size } = self.read(path, part)?;
         match TextEncoding::decode(bytes) {
-            // A few lines say little about the encoding of their file.
+            // A few lines are too little to recognise the encoding of their file.
             found
                 if in_lines
                     && found.as_ref().is_none_or(|found| found.1 != TextEncoding::UTF_8) =>
@@ -80,7 +80,7 @@ impl Workspace {
         path: &WorkspacePath,
         text: &str,
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<(Written, TextEncoding)> {
         let encoding = self.encoding_of(path);
         let bytes = encoded(path, encoding.encode_file(text))?;
@@ -93,7 +93,7 @@ impl Workspace {
         path: &WorkspacePath,
         text: &str,
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<(Written, TextEncoding)> {
         let encoding = self.encoding_of(path);
         let bytes = encoded(path, encoding.encode(text))?;
@@ -101,7 +101,7 @@ impl Workspace {
     }
 
     /// The encoding in which a file is written: its own, or UTF-8 if it is not text or cannot be
-    /// read. The write itself finds out why it cannot be read.
+    /// read. If it cannot be read, the write itself reports the reason.
     pub(crate) fn encoding_of(&self, path: &WorkspacePath) -> TextEncoding {
         let content = self.read_bytes(path).ok();
         content.and_then(TextEncoding::decode).map_or(TextEncoding::UTF_8, |(_, found)| found)

@@ -55,7 +55,7 @@ pub struct Tools<'a> {
     pub origin: &'a Origin,
 }
 
-/// What was approved.
+/// The approval of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// The strictest verdict that may run. LOW if nobody was asked.
@@ -77,8 +77,8 @@ impl Approval {
         Self { up_to: Verdict::High, class: CallClass::default(), expect: Expect::Anything }
     }
 
-    /// Whether a call that is judged like this is within what was allowed: it is no more dangerous,
-    /// and nothing more was found about it.
+    /// Whether a call with this judgement is covered by the approval: it is not riskier, and
+    /// nothing more was found about it.
     pub fn allows(&self, judgement: &Judgement) -> bool {
         let known = self.class.findings.is_empty() || self.class.covers(&judgement.class);
         judgement.verdict != Verdict::Deny

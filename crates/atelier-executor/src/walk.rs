@@ -140,7 +140,7 @@ pub(crate) enum Order {
     ByName { keep: usize },
 }
 
-/// What a walk does next.
+/// The next action of a walk.
 enum Visit {
     Report(Hit),
     Descend(PathBuf, States),
@@ -159,7 +159,7 @@ impl Workspace {
         Ok(self.walk_all(start, glob, order, cancel, report)?.ended)
     }
 
-    /// Like `walk`. Also says which directories could not be read.
+    /// Walks like `walk`, and also reports the directories that could not be read.
     pub(crate) fn walk_all(
         &self,
         start: &WorkspacePath,

@@ -32,11 +32,11 @@ pub enum Expect {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mending {
+pub enum MissingParents {
     /// A missing parent directory is an error.
     #[default]
-    Never,
-    CreateParents,
+    Refuse,
+    Create,
 }
 
 /// The state of the file after a write.
@@ -56,7 +56,7 @@ impl Workspace {
         path: &WorkspacePath,
         bytes: &[u8],
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<Written> {
         self.check_size(path, bytes.len() as u64)?;
         self.make_parents(path, parents)?;
@@ -90,7 +90,7 @@ impl Workspace {
         path: &WorkspacePath,
         bytes: &[u8],
         expect: &Expect,
-        parents: Mending,
+        parents: MissingParents,
     ) -> Result<Written> {
         self.make_parents(path, parents)?;
         let turn = self.turn(path)?;
@@ -133,9 +133,9 @@ impl Workspace {
         Ok((self.put(path, &bytes, &expect, Some(turn))?, file.encoding))
     }
 
-    fn make_parents(&self, path: &WorkspacePath, parents: Mending) -> Result<()> {
+    fn make_parents(&self, path: &WorkspacePath, parents: MissingParents) -> Result<()> {
         match path.parent() {
-            Some(parent) if parents == Mending::CreateParents => {
+            Some(parent) if parents == MissingParents::Create => {
                 self.create_directory(&parent).map(drop)
             }
             _ => Ok(()),

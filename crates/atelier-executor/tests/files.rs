@@ -6,7 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use atelier_core::path::{Roots, WorkspacePath};
 use atelier_executor::{
-    Cancel, Edit, Error, Expect, Glob, Kind, Listing, Mending, Options, Part, Workspace, checksum,
+    Cancel, Edit, Error, Expect, Glob, Kind, Listing, MissingParents, Options, Part, Workspace,
+    checksum,
 };
 use tempfile::TempDir;
 
@@ -59,7 +60,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> &'static str {
 }
 
 fn write(s: &Space, name: &str, text: &str) -> Result<atelier_executor::Written, Error> {
-    s.ws.write(&p(name), text.as_bytes(), &Expect::Anything, Mending::Never)
+    s.ws.write(&p(name), text.as_bytes(), &Expect::Anything, MissingParents::Refuse)
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn writes_replace_whole_files_and_keep_their_mode() {
     assert_eq!(fs::metadata(s.path("script")).unwrap().permissions().mode() & 0o7777, 0o750);
     assert_eq!(s.names(), ["new", "script"], "no temporary file stays");
     assert_eq!(code(write(&s, "no/dir", "x")), "not_found");
-    s.ws.write(&p("a/b/c"), b"x", &Expect::Anything, Mending::CreateParents).unwrap();
+    s.ws.write(&p("a/b/c"), b"x", &Expect::Anything, MissingParents::Create).unwrap();
     assert_eq!(fs::metadata(s.path("a/b")).unwrap().permissions().mode() & 0o7777, 0o755);
     assert_eq!(code(write(&s, "a", "x")), "not_a_file");
     assert_eq!(code(write(&s, "a/b/c/d", "x")), "not_a_directory");
@@ -166,7 +167,7 @@ fn a_hard_link_is_replaced_and_its_other_name_untouched() {
     let s = space();
     fs::hard_link(s.dir.path().join("out/secret.txt"), s.path("hl")).unwrap();
     write(&s, "hl", "mine").unwrap();
-    s.ws.append(&p("hl"), b"!", &Expect::Anything, Mending::Never).unwrap();
+    s.ws.append(&p("hl"), b"!", &Expect::Anything, MissingParents::Refuse).unwrap();
     assert_eq!(s.text("hl", Part::Whole), "mine!");
     assert_eq!(fs::read_to_string(s.dir.path().join("out/secret.txt")).unwrap(), "SECRET-42");
     assert_eq!(fs::metadata(s.path("hl")).unwrap().nlink(), 1);
@@ -178,10 +179,10 @@ fn a_write_that_fails_leaves_nothing_behind() {
     s.put("f", "old");
     assert_eq!(code(write(&s, "f", "12345")), "file_size_exceeded");
     assert_eq!(
-        code(s.ws.append(&p("f"), b"12", &Expect::Anything, Mending::Never)),
+        code(s.ws.append(&p("f"), b"12", &Expect::Anything, MissingParents::Refuse)),
         "file_size_exceeded"
     );
-    assert_eq!(code(s.ws.write(&p("f"), b"x", &Expect::Absent, Mending::Never)), "stale");
+    assert_eq!(code(s.ws.write(&p("f"), b"x", &Expect::Absent, MissingParents::Refuse)), "stale");
     assert_eq!((s.text("f", Part::Whole).as_str(), s.names()), ("old", vec!["f".to_owned()]));
 }
 
@@ -190,13 +191,13 @@ fn what_changed_since_it_was_approved_is_stale() {
     let s = space();
     s.put("f", "one");
     let approved = Expect::Checksum(checksum(b"one"));
-    let written = s.ws.write(&p("f"), b"two", &approved, Mending::Never).unwrap();
+    let written = s.ws.write(&p("f"), b"two", &approved, MissingParents::Refuse).unwrap();
     assert_eq!(written.replaced, Some(checksum(b"one")));
-    assert_eq!(code(s.ws.write(&p("f"), b"three", &approved, Mending::Never)), "stale");
-    assert_eq!(code(s.ws.append(&p("f"), b"!", &approved, Mending::Never)), "stale");
-    assert_eq!(code(s.ws.write(&p("gone"), b"x", &approved, Mending::Never)), "stale");
+    assert_eq!(code(s.ws.write(&p("f"), b"three", &approved, MissingParents::Refuse)), "stale");
+    assert_eq!(code(s.ws.append(&p("f"), b"!", &approved, MissingParents::Refuse)), "stale");
+    assert_eq!(code(s.ws.write(&p("gone"), b"x", &approved, MissingParents::Refuse)), "stale");
     assert_eq!(s.text("f", Part::Whole), "two");
-    s.ws.write(&p("g"), b"x", &Expect::Absent, Mending::Never).unwrap();
+    s.ws.write(&p("g"), b"x", &Expect::Absent, MissingParents::Refuse).unwrap();
 }
 
 /// Two servers on one directory, with several callers each: every acknowledged write is there.
@@ -213,8 +214,13 @@ fn nobodys_work_is_lost_to_somebody_elses() {
             scope.spawn(move || {
                 for n in (0..EACH).map(|n| caller * EACH + n) {
                     let line = format!("{n}\n");
-                    ws.append(&p("log"), line.as_bytes(), &Expect::Anything, Mending::Never)
-                        .unwrap();
+                    ws.append(
+                        &p("log"),
+                        line.as_bytes(),
+                        &Expect::Anything,
+                        MissingParents::Refuse,
+                    )
+                    .unwrap();
                     let edit =
                         Edit { old: format!("<{n}>"), new: format!("[{n}]"), count: Some(1) };
                     ws.edit(&p("edited"), &[edit], &Expect::Anything).unwrap();

@@ -219,7 +219,7 @@ fn landing_what_makes_a_repository_is_high() {
     shell(&f, "echo more >> lib/v/config; mkdir lib/v/new; echo x > lib/v/new/x");
     assert_eq!(land(&f, "lib/v/config"), high);
     assert_eq!(land(&f, "lib/v/new"), high);
-    // The folder beside it is none.
+    // The folder beside it is not a repository.
     shell(&f, "echo x > lib/x; echo x > HEAD");
     assert_eq!(land(&f, "lib/x").0, Verdict::Medium);
     // The root is a folder like any other.
@@ -236,7 +236,7 @@ fn landing_what_makes_a_repository_is_high() {
         shell(&f, script);
         assert_eq!(rated(&f, "land", json!({})), high, "{script}");
     }
-    // What a person has begun is completed.
+    // A person may complete a repository that they have begun.
     let f = Fixture::new();
     f.put("w/HEAD", "x");
     f.put("w/objects/x", "x");

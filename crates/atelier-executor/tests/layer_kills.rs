@@ -156,7 +156,7 @@ fn a_killed_landing_leaves_before_or_after() {
     for n in 0..30 {
         fs::write(root.join(format!("dir/file{n}")), format!("before {n}\n")).unwrap();
     }
-    // Too large for a checksum at every look.
+    // The file is too large to compute its checksum at every look.
     fs::write(root.join("dir/large"), "x".repeat(LARGE)).unwrap();
     let mut rng = StdRng::seed_from_u64(seed());
     let mut seen = BTreeMap::new();
@@ -186,7 +186,8 @@ fn a_killed_landing_leaves_before_or_after() {
             }
             ("land", first.clone(), after)
         } else {
-            // If the landing before was put back, it is made now. What was put back is no conflict.
+            // If the previous landing was put back, it is made now. Files that were put back are no
+            // conflict.
             let landed = folder.call("land", json!({}));
             let fits = landed["success"] == json!(true) || landed["code"] == json!("not_found");
             assert!(fits, "{landed:#}");
@@ -289,7 +290,8 @@ fn nobodys_edits_are_lost() {
     }
     pass(Duration::from_millis(30));
     let content = |path: &str| fs::read_to_string(root.join(path)).ok();
-    // What the folder had when the layer first touched a file, and what the last landing wrote.
+    // The content that the folder had when the layer first touched each file, and the content that
+    // the last landing wrote.
     let mut touched: BTreeMap<String, Option<String>> = BTreeMap::new();
     let (mut landings, mut conflicts) = (0, 0);
     for round in 0..number("ATELIER_LAND_ROUNDS", 80) {
@@ -309,7 +311,7 @@ fn nobodys_edits_are_lost() {
                     0 => format!("rm -f {path}"),
                     _ => format!("echo agent {round} >> {path}"),
                 };
-                // A file that is the same on both sides again is touched anew.
+                // If a file is the same on both sides again, the layer touches it anew.
                 let listed = || changed(&folder);
                 touched.retain(|path, _| listed().contains(path));
                 touched.entry(path.clone()).or_insert_with(|| content(&path));

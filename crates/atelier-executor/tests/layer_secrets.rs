@@ -107,8 +107,8 @@ fn objects_without_a_harmless_name_are_hidden() {
     }
 }
 
-/// LY-38: what holds nothing to protect stays open, and so does the rest of a repository in which
-/// single objects are hidden.
+/// LY-38: a repository without protected files stays open, and so does the rest of a repository in
+/// which single objects are hidden.
 #[test]
 fn git_works_in_scripts_where_nothing_is_protected() {
     let f = Fixture::new();
@@ -126,7 +126,7 @@ fn git_works_in_scripts_where_nothing_is_protected() {
         grep -c UNNAMED; git cat-file --batch-all-objects --batch 2>&1 | grep -c UNNAMED";
     let answer = shell(&f, script);
     assert_eq!(answer["stdout"], json!("2\ntwo\n0\n0\n"), "{answer:#}");
-    // What was amended away has names, and they are harmless.
+    // The amended commit has lost its branch, but its files have names, and they are harmless.
     assert!(f.bash("echo LOST > b; git add b; git commit -qm b; git commit -q --amend -m c; echo 3 > b; git commit -qam d; git reset -q --hard HEAD^; git reflog expire --expire=now --all"));
     assert_eq!(worked(shell(&f, "git log --oneline | wc -l; cat b")), "3\nLOST\n");
     // Submodules, other working trees, bare and shallow clones are no reason by themselves.
@@ -208,7 +208,7 @@ fn a_script_ends_when_a_protected_file_appears() {
         f.put("envs/prod", "");
         assert_eq!(meanwhile(&f, done, false).0, json!("exposed"), "{done}");
     }
-    // What was hidden from the start, or is harmless, ends nothing.
+    // A file that was hidden from the start, or is harmless, does not end the script.
     let f = Fixture::new();
     f.put(".env", "SECRET-1");
     f.put("envs/prod", "SECRET-2");

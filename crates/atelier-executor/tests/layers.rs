@@ -14,7 +14,7 @@ fn shell(f: &Fixture, script: &str) -> Value {
     f.call("shell", json!({ "script": script })).to_value()
 }
 
-/// What a script printed, which must have succeeded.
+/// The output of a script that must succeed.
 fn printed(f: &Fixture, script: &str) -> String {
     let answer = shell(f, script);
     assert_eq!(answer["success"], json!(true), "{script}: {answer:#}");
@@ -78,7 +78,7 @@ fn what_a_script_does_stays_in_the_layer_until_it_lands() {
     assert!(!f.path("main.c").exists() && !f.path("app.js").exists());
     assert_eq!(fs::read_to_string(f.path("moved.js")).unwrap(), "console.log(1)\n");
     assert_eq!(changes(&f), [""; 0]);
-    // What has landed can be undone.
+    // A landing can be undone.
     let undone = f.call("undo", json!({})).to_value();
     assert_eq!(undone["success"], json!(true), "{undone:#}");
     let names = |snapshot: std::collections::BTreeMap<std::path::PathBuf, String>| {

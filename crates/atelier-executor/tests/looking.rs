@@ -1,4 +1,4 @@
-//! Programs that only look, in folders that they are not told of one by one.
+//! Tests of programs that only read, in folders whose files are not named one by one.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so")]
 
 mod common;

@@ -44,7 +44,7 @@ fn folders_in_front_of_the_names_count() {
     }
     let hooks = &["apply", "--directory=.git/hooks", "p.diff"];
     assert_eq!(verdict("git", ".", hooks), Verdict::Deny);
-    // Where nothing more than an ordinary file is written, nobody is asked for more.
+    // If a patch writes nothing but ordinary files, no stricter approval is needed.
     for (command, cwd, args) in [
         ("git", ".", &["apply", "p.diff"][..]),
         ("git", ".", &["apply", "--directory=src", "p.diff"]),
@@ -190,4 +190,102 @@ fn a_patch_does_not_touch_hidden_files() {
     let ordinary = json!({ "command": "git", "args": ["apply", "p.diff"] });
     f.put("p.diff", patch("src/new.rs"));
     assert_eq!(f.judge("execute_command", ordinary).verdict, Verdict::Medium);
+}
+
+/// A command that names a patch writes the files that the patch names.
+#[test]
+fn a_patch_is_rated_by_what_it_writes() {
+    let f = Fixture::new();
+    let patch = |name: &str| format!("--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n");
+    for (text, verdict, rule) in [
+        (patch("src/x.rs"), Verdict::Medium, ""),
+        (patch("Makefile"), Verdict::High, "file.build"),
+        (patch("sub/.env.local"), Verdict::High, "file.secret"),
+        (patch("evil.exe"), Verdict::Deny, "file.executable"),
+        (patch("src/x.rs") + &patch(".git/hooks/pre-push"), Verdict::Deny, "file.git"),
+        ("*** a/notes.txt\tnow\n--- b/Makefile\tnow\n".into(), Verdict::High, "file.build"),
+        (
+            "diff --git a/x b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n".into(),
+            Verdict::High,
+            "mode",
+        ),
+        (
+            "diff --git a/x b/run.dll\nsimilarity index 100%\nrename from x\nrename to run.dll\n"
+                .into(),
+            Verdict::Deny,
+            "file.executable",
+        ),
+        (
+            "diff --git \"a/x\" \"b/\\321\\217.sh\"\n--- /dev/null\n+++ \"b/\\321\\217.sh\"\n"
+                .into(),
+            Verdict::High,
+            "file.script",
+        ),
+        // Names are read as git and GNU patch read them, not as they are written.
+        (
+            "--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(),
+            Verdict::High,
+            "file.secret",
+        ),
+        ("--- /dev/null\n+++ \"b/Make\\146ile\" behind it\n".into(), Verdict::High, "file.build"),
+        ("diff --git \"a/\\056env\" \"b/x y\"\n".into(), Verdict::High, "file.secret"),
+        (
+            "diff --git a/x b/x\nrename from .env\nrename new x\n".into(),
+            Verdict::High,
+            "file.secret",
+        ),
+        (
+            "diff --git a/x b/x\nrename old x\nrename new Makefile\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
+        (
+            "--- x\n+++ b/Makefile 2020-01-01 00:00:00.000000000 +0000\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
+        (
+            "--- x\n+++ x\t/Makefile\t2020-01-01 00:00:00.000000000 +0000\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
+        ("  --- x\n  +++   b/Makefile\n".into(), Verdict::High, "file.build"),
+        ("- --- Makefile\n".into(), Verdict::High, "file.build"),
+        ("Index:Makefile\n".into(), Verdict::High, "file.build"),
+        // A patch that cannot be read does not count as harmless.
+        ("--- /dev/null\n+++ \"b/x\\n\"\n".into(), Verdict::High, "unread"),
+        ("--- /dev/null\n+++ \"b/x\\400\"\n".into(), Verdict::High, "unread"),
+        ("--- /dev/null\n+++ \"b/x\n".into(), Verdict::High, "unread"),
+        (patch("../x"), Verdict::High, "unread"),
+        (patch(&"a ".repeat(100)), Verdict::High, "unread"),
+        (
+            "Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(),
+            Verdict::High,
+            "unread",
+        ),
+        // Harmless names in unusual forms are rated like ordinary writes.
+        (
+            "--- /dev/null\t1970-01-01 00:00:00.000000000 +0000\n+++ b/src/a b.rs\t1/2/3\n".into(),
+            Verdict::Medium,
+            "",
+        ),
+        ("--- /dev/null\n+++ \"b/src/\\321\\217 \\\"x\\\".txt\"\n".into(), Verdict::Medium, ""),
+        (
+            "Content-Transfer-Encoding: 8bit\n\n".to_owned() + &patch("src/x.rs"),
+            Verdict::Medium,
+            "",
+        ),
+    ] {
+        f.put("p.diff", &text);
+        for (command, args) in [
+            ("patch", &["-p1", "-i", "p.diff"][..]),
+            ("patch", &["-p0", "notes.txt", "p.diff"]),
+            ("git", &["apply", "p.diff"]),
+            ("git", &["-C", ".", "am", "p.diff"]),
+        ] {
+            let judged = f.judge("execute_command", json!({ "command": command, "args": args }));
+            assert_eq!(judged.verdict, verdict, "{command} {args:?} {text}: {}", judged.reason);
+            assert!(judged.rule.ends_with(rule), "{}", judged.rule);
+        }
+    }
 }

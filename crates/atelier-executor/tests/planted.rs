@@ -174,7 +174,7 @@ fn ordinary_new_repositories_stay() {
         let result = f.call("execute_command", git(args));
         assert!(result.success() && note(&result).is_empty(), "{args:?}: {result:?}");
     }
-    // What `npm install` and its like do for dependencies from git.
+    // `npm install` and similar commands do this for dependencies from git.
     let cloned = python(
         &f,
         r"import subprocess
@@ -331,7 +331,7 @@ repository('.GIT/q')
     for place in ["x/sub", "y/sub", "known/sub", "v/sub", "elsewhere", ".GIT/p", ".GIT/q"] {
         assert!(f.bash(&format!("cd {place}; git status; test ! -e PWNED")), "{place}: {made:?}");
     }
-    // What git makes in the same places stays.
+    // Repositories that git makes in the same places stay.
     let f = Fixture::new();
     let ordinary = by_hand(
         &f,
@@ -346,7 +346,7 @@ git('-C', 'fine', 'worktree', 'add', '-q', '../fine-tree')
     assert!(f.bash("git -C fine-tree status"));
 }
 
-/// Whatever else a repository of a script may hold that runs when its owner goes on with it.
+/// Other parts of a script's repository that run when its owner continues the work in it.
 #[test]
 fn a_new_repository_with_work_under_way_is_set_aside() {
     let f = Fixture::new();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use atelier_core::path::{Roots, WorkspacePath};
-use atelier_executor::{Cancel, Edit, Expect, Glob, GrepSpec, Listing, Mending, Part};
+use atelier_executor::{Cancel, Edit, Expect, Glob, GrepSpec, Listing, MissingParents, Part};
 use common::Fixture;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -81,10 +81,12 @@ fn swapping_links_in_never_leads_outside() {
                     Err(_) => _ = count(false),
                 }
                 count(
-                    f.ws.write(&p(path), b"inside", &Expect::Anything, Mending::CreateParents)
+                    f.ws.write(&p(path), b"inside", &Expect::Anything, MissingParents::Create)
                         .is_ok(),
                 );
-                count(f.ws.append(&p(path), b"!", &Expect::Anything, Mending::Never).is_ok());
+                count(
+                    f.ws.append(&p(path), b"!", &Expect::Anything, MissingParents::Refuse).is_ok(),
+                );
                 let edit = Edit { old: "inside".into(), new: "inside!".into(), count: None };
                 count(f.ws.edit(&p(path), &[edit], &Expect::Anything).is_ok());
                 if let Ok(info) = f.ws.info(&p(path)) {

@@ -75,8 +75,8 @@ fn with_a_past(f: &Fixture) {
     assert!(f.bash("git add -f .env && ln -s . sublink"));
 }
 
-/// TL-02.1: however a git command is written, it shows no protected content without approval; and
-/// nobody is asked without need.
+/// TL-02.1: no form of a git command shows protected content without approval, and nobody is asked
+/// without need.
 #[test]
 fn what_git_remembers_is_asked_about() {
     let f = Fixture::new();
@@ -168,7 +168,7 @@ fn what_git_remembers_is_asked_about() {
     assert_eq!(f.judge("execute_command", git(&["commit", "-m", "x"])).verdict, Verdict::Medium);
 }
 
-/// In a repository without secrets, every command runs as it is written.
+/// In a repository without secrets, every command runs unchanged.
 #[test]
 fn git_shows_what_holds_no_secrets() {
     let f = Fixture::new();
@@ -301,104 +301,6 @@ fn git_works_in_worktrees_and_submodules() {
     if detect_isolation().mounts {
         let result = f.call("execute_command", json!({ "command": "python3", "args": ["w.py"] }));
         assert_eq!(result.fields["stdout"], "", "{result:?}");
-    }
-}
-
-/// A command that names a patch writes the files that the patch names.
-#[test]
-fn a_patch_is_rated_by_what_it_writes() {
-    let f = Fixture::new();
-    let patch = |name: &str| format!("--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n");
-    for (text, verdict, rule) in [
-        (patch("src/x.rs"), Verdict::Medium, ""),
-        (patch("Makefile"), Verdict::High, "file.build"),
-        (patch("sub/.env.local"), Verdict::High, "file.secret"),
-        (patch("evil.exe"), Verdict::Deny, "file.executable"),
-        (patch("src/x.rs") + &patch(".git/hooks/pre-push"), Verdict::Deny, "file.git"),
-        ("*** a/notes.txt\tnow\n--- b/Makefile\tnow\n".into(), Verdict::High, "file.build"),
-        (
-            "diff --git a/x b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n".into(),
-            Verdict::High,
-            "mode",
-        ),
-        (
-            "diff --git a/x b/run.dll\nsimilarity index 100%\nrename from x\nrename to run.dll\n"
-                .into(),
-            Verdict::Deny,
-            "file.executable",
-        ),
-        (
-            "diff --git \"a/x\" \"b/\\321\\217.sh\"\n--- /dev/null\n+++ \"b/\\321\\217.sh\"\n"
-                .into(),
-            Verdict::High,
-            "file.script",
-        ),
-        // Names are read as git and GNU patch read them, not as they are written.
-        (
-            "--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(),
-            Verdict::High,
-            "file.secret",
-        ),
-        ("--- /dev/null\n+++ \"b/Make\\146ile\" behind it\n".into(), Verdict::High, "file.build"),
-        ("diff --git \"a/\\056env\" \"b/x y\"\n".into(), Verdict::High, "file.secret"),
-        (
-            "diff --git a/x b/x\nrename from .env\nrename new x\n".into(),
-            Verdict::High,
-            "file.secret",
-        ),
-        (
-            "diff --git a/x b/x\nrename old x\nrename new Makefile\n".into(),
-            Verdict::High,
-            "file.build",
-        ),
-        (
-            "--- x\n+++ b/Makefile 2020-01-01 00:00:00.000000000 +0000\n".into(),
-            Verdict::High,
-            "file.build",
-        ),
-        (
-            "--- x\n+++ x\t/Makefile\t2020-01-01 00:00:00.000000000 +0000\n".into(),
-            Verdict::High,
-            "file.build",
-        ),
-        ("  --- x\n  +++   b/Makefile\n".into(), Verdict::High, "file.build"),
-        ("- --- Makefile\n".into(), Verdict::High, "file.build"),
-        ("Index:Makefile\n".into(), Verdict::High, "file.build"),
-        // A patch that cannot be read does not count as harmless.
-        ("--- /dev/null\n+++ \"b/x\\n\"\n".into(), Verdict::High, "unread"),
-        ("--- /dev/null\n+++ \"b/x\\400\"\n".into(), Verdict::High, "unread"),
-        ("--- /dev/null\n+++ \"b/x\n".into(), Verdict::High, "unread"),
-        (patch("../x"), Verdict::High, "unread"),
-        (patch(&"a ".repeat(100)), Verdict::High, "unread"),
-        (
-            "Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(),
-            Verdict::High,
-            "unread",
-        ),
-        // Harmless names in unusual forms are rated like ordinary writes.
-        (
-            "--- /dev/null\t1970-01-01 00:00:00.000000000 +0000\n+++ b/src/a b.rs\t1/2/3\n".into(),
-            Verdict::Medium,
-            "",
-        ),
-        ("--- /dev/null\n+++ \"b/src/\\321\\217 \\\"x\\\".txt\"\n".into(), Verdict::Medium, ""),
-        (
-            "Content-Transfer-Encoding: 8bit\n\n".to_owned() + &patch("src/x.rs"),
-            Verdict::Medium,
-            "",
-        ),
-    ] {
-        f.put("p.diff", &text);
-        for (command, args) in [
-            ("patch", &["-p1", "-i", "p.diff"][..]),
-            ("patch", &["-p0", "notes.txt", "p.diff"]),
-            ("git", &["apply", "p.diff"]),
-            ("git", &["-C", ".", "am", "p.diff"]),
-        ] {
-            let judged = f.judge("execute_command", json!({ "command": command, "args": args }));
-            assert_eq!(judged.verdict, verdict, "{command} {args:?} {text}: {}", judged.reason);
-            assert!(judged.rule.ends_with(rule), "{}", judged.rule);
-        }
     }
 }
 

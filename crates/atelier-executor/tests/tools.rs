@@ -88,6 +88,7 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
         base_checksum: Some(checksum(b"notes\n")),
         before: Some("notes\n".into()),
         after: "ideas\n".into(),
+        unchanged: false,
     };
     assert_eq!(shown, expected);
     let expect = Expect::Checksum(shown.base_checksum().unwrap().to_owned());
@@ -104,8 +105,42 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
     let new = parse(&f, "write_file", json!({ "path": "x.txt", "content": "x" }));
     assert_eq!(
         f.tools().preview(&new).unwrap().unwrap(),
-        Preview::Write { base_checksum: None, before: None, after: "x".into() }
+        Preview::Write { base_checksum: None, before: None, after: "x".into(), unchanged: false }
     );
+}
+
+#[test]
+fn only_the_same_bytes_are_unchanged() {
+    let f = Fixture::new();
+    f.put("notes.txt", "notes\n");
+    f.put("empty.txt", "");
+    fs::write(f.path("old.txt"), b"\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0!\r\n").unwrap();
+    fs::write(f.path("image.bin"), b"\xff\xfe\x00\x01").unwrap();
+    let write = |path: &str, content: &str| json!({ "path": path, "content": content });
+    let append =
+        |path: &str, content: &str| json!({ "path": path, "content": content, "mode": "append" });
+    let edit = |old: &str, new: &str| json!({ "path": "notes.txt", "edits": [{ "old_text": old, "new_text": new }] });
+    for (tool, params, unchanged) in [
+        ("write_file", write("notes.txt", "notes\n"), true),
+        ("write_file", write("notes.txt", "notes"), false),
+        ("write_file", write("notes.txt", "notes\r\n"), false),
+        ("write_file", write("old.txt", "Привет, мир!\r\n"), true),
+        ("write_file", write("old.txt", "Привет, мир!\n"), false),
+        ("write_file", write("empty.txt", ""), true),
+        ("write_file", write("new.txt", ""), false),
+        ("write_file", write("image.bin", ""), false),
+        ("write_file", append("notes.txt", ""), true),
+        ("write_file", append("notes.txt", " "), false),
+        ("write_file", append("new.txt", ""), false),
+        ("edit_file", edit("notes", "notes"), true),
+        ("edit_file", edit("notes", "Notes"), false),
+        ("delete_file", json!({ "path": "empty.txt" }), false),
+        ("move_file", json!({ "source": "empty.txt", "destination": "other.txt" }), false),
+    ] {
+        let call = parse(&f, tool, params.clone());
+        let shown = f.tools().preview(&call).unwrap().unwrap();
+        assert_eq!(shown.is_unchanged(), unchanged, "{tool} {params}");
+    }
 }
 
 #[test]
@@ -145,7 +180,7 @@ fn what_is_deleted_or_moved_is_what_was_shown() {
         let there = entry("delete_file", json!({ "path": path }));
         assert_eq!((there.size, there.text), (size, None), "{path}");
     }
-    // Nobody is asked about what cannot be done.
+    // Nobody is asked about a call that cannot be done.
     for (tool, params, code) in [
         ("delete_file", json!({ "path": "src/none" }), "not_found"),
         ("delete_file", json!({ "path": "src/deep" }), "directory_not_empty"),
@@ -386,8 +421,8 @@ fn a_secret_with_an_odd_name_is_hidden_too() {
     assert!(!json!(found).to_string().contains("SECRET-42"), "{found:?}");
 }
 
-/// An edit that does not fit says what is not in the file, and one guess after the other says what
-/// is. So a person is asked before anybody learns it.
+/// The error about an edit that does not fit reveals something about the file, and with many
+/// guesses all of it. So a person is asked before anybody learns it.
 #[test]
 fn no_edit_tries_out_what_a_secret_file_holds() {
     let f = Fixture::new();

@@ -35,7 +35,7 @@ struct Rclone {
     flags: &'static [&'static str],
 }
 
-/// What each step took, for us and for the peer.
+/// The measurements of one step, for us and for the peer.
 #[derive(Default)]
 struct Row {
     name: &'static str,

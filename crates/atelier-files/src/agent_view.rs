@@ -1,5 +1,5 @@
-//! A conversation's files as programs with an agent's or a client's token see them: by the rules
-//! that hold for an agent of the conversation.
+//! The files of a conversation as programs with an agent's or a client's token see them, by the
+//! rules for agents of the conversation.
 
 use crate::{ConversationWorkspace, Error, Result};
 use atelier_core::{
@@ -9,7 +9,7 @@ use atelier_core::{
 use atelier_executor::{IGNORE_FILE, IgnoreRules};
 use std::sync::Arc;
 
-/// What the agents of a conversation may read.
+/// The rules for what agents of a conversation may read.
 pub(crate) struct AgentRules {
     policy: Arc<Policy>,
     ignored: Option<IgnoreRules>,
@@ -19,9 +19,8 @@ pub(crate) struct AgentRules {
 const MAX_IGNORE: u64 = 1 << 20;
 
 impl ConversationWorkspace {
-    /// The same files for a program instead of their owner: files that `.atelierignore` names do
-    /// not exist for it, and content that `policy` asks about is refused, because nobody can be
-    /// asked.
+    /// Restricts the workspace to what a program may see: files that `.atelierignore` names do not
+    /// exist for it, and content that `policy` asks about is refused, because nobody can be asked.
     pub async fn for_programs(mut self, policy: Arc<Policy>) -> Result<Self> {
         let files = self.list().await?;
         let ignored = match files.iter().find(|file| file.file_path.as_str() == IGNORE_FILE) {

@@ -1,5 +1,5 @@
-//! Where the content of archived conversations is kept: below a prefix of its own, so that a
-//! lifecycle rule of the bucket can delete it. It has no readable copies there.
+//! Moves the content of archived conversations below a prefix of its own, so that a lifecycle rule
+//! of the bucket can delete it. There are no readable copies there.
 
 use crate::{
     ConversationWorkspace, Error, Result, content_store::ContentStore, copies::CONCURRENCY,
@@ -9,8 +9,8 @@ use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 
 impl ConversationWorkspace {
-    /// Moves the content to where it belongs after the conversation was archived or taken back, in
-    /// the background. What fails is done by the next sweep.
+    /// Moves the content to its place after the conversation was archived or taken back, in the
+    /// background. If a move fails, the next sweep makes it.
     pub fn follow_status(&self) {
         let workspace = self.clone();
         self.files.tasks.spawn(async move {
@@ -18,7 +18,7 @@ impl ConversationWorkspace {
             let done = async {
                 workspace.place_contents().await?;
                 let files = workspace.files.store.files(&workspace.conversation).await?;
-                workspace.files.store.mark_copies_stale(files).await?;
+                workspace.files.store.mark_copies_stale(&workspace.conversation, files).await?;
                 workspace.files.renew_copies(conversation).await
             };
             if let Err(error) = done.await {
@@ -34,8 +34,8 @@ impl ConversationWorkspace {
         Ok(found?.1.status == ConversationStatus::Archived)
     }
 
-    /// Moves each content that is not where the conversation's status wants it. Content that the
-    /// object store has deleted stays where it was, so that it is known to be expired.
+    /// Moves each content that is not in the place for the conversation's status. Content that the
+    /// object store has deleted keeps its old place, so that it is known to be expired.
     pub(crate) async fn place_contents(&self) -> Result<()> {
         let archived = self.is_archived().await?;
         let content = &self.files.content;

@@ -54,7 +54,7 @@ impl Cache {
         let root = std::path::absolute(root)?;
         let limit = settings.cache_bytes;
         tokio::task::spawn_blocking(move || {
-            // Files that a crash left half written were never used.
+            // A crash may leave files that are written in part. Nobody has used them.
             match fs::remove_dir_all(root.join(TEMP)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}

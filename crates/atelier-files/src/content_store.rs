@@ -180,8 +180,8 @@ impl ContentStore {
         folder.strip_suffix(".blobs").unwrap_or(folder).parse().ok()
     }
 
-    /// What it means that an object is not there: that this content is lost, or that a lifecycle
-    /// rule has deleted it. The object store itself works.
+    /// The error for a missing object: its content is lost, or a lifecycle rule has deleted it. The
+    /// object store itself works.
     pub(crate) fn lost(&self, error: Error, key: &Key) -> Error {
         match error {
             Error::Objects(object_store::Error::NotFound { .. }) => {
@@ -207,7 +207,7 @@ impl ContentStore {
         let path = disk.join(key.as_ref());
         let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
         match tokio::task::spawn_blocking(touch).await? {
-            // What follows reports a missing file.
+            // The next operation reports a missing file.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }

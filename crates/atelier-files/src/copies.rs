@@ -61,7 +61,7 @@ impl Files {
                     Err(error) => failed = Some(error),
                 }
             }
-            self.store.copies_renewed(done).await?;
+            self.store.copies_renewed(conversation, done).await?;
             if let Some(error) = failed {
                 return Err(error);
             }

@@ -1,8 +1,8 @@
-//! What this process knows about the folders of conversations, so that reading a file costs what it
-//! touches and not what the conversation holds.
+//! Remembers the state of conversations' folders, so that the cost of reading a file depends on the
+//! file and not on the size of the conversation.
 //!
 //! A folder is current if no file of its conversation has changed since it was synced. Its files
-//! are trusted by their stamps. What is not known here, or not any more, is found out by a sync.
+//! are trusted by their stamps. If a state is not known here, a sync finds it out.
 
 use atelier_core::{ConversationId, FilePath};
 use atelier_executor::{Stamp, Workspace as Folder};
@@ -16,7 +16,7 @@ use std::{
 #[derive(Default)]
 pub(crate) struct FolderStates {
     states: Mutex<HashMap<ConversationId, FolderState>>,
-    /// Files that uploads have put into folders, whether these are current or not.
+    /// Files that uploads have put into folders, whether or not the folders are current.
     placed: Mutex<HashMap<(ConversationId, FilePath), Stamp>>,
 }
 
@@ -92,8 +92,8 @@ impl FolderStates {
         placed.insert((conversation, path), stamp);
     }
 
-    /// Whether this process or a sync has put this very file into the folder. Somebody may have
-    /// changed any other file, and such a change must not be lost.
+    /// Whether this process or a sync has put exactly this file into the folder. Anything else may
+    /// be a change that somebody made, which must not be lost.
     pub(crate) fn is_ours(
         &self,
         conversation: ConversationId,

@@ -94,7 +94,7 @@ pub struct Inner {
     copying: locks::ConversationLocks,
     /// Runs of programs outside this server.
     outside_runs: outside_runs::OutsideRuns,
-    /// What is known about the local folders.
+    /// The known states of the local folders.
     folders: folder_states::FolderStates,
     /// Notified when there is something to remove or to copy.
     upkeep: Notify,
@@ -147,7 +147,7 @@ impl Files {
         &self.settings
     }
 
-    /// Where content is kept, without credentials.
+    /// The place where content is kept, without credentials.
     pub fn location(&self) -> String {
         self.content.to_string()
     }

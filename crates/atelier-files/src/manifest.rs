@@ -1,5 +1,5 @@
-//! What a conversation's folder contained at the last sync. Changes are found by comparing with it.
-//! The manifest is outside the folder, so that agents cannot reach it.
+//! The state of a conversation's folder at the last sync. Changes are found by comparing the folder
+//! with it. The manifest is outside the folder, so that agents cannot reach it.
 
 use crate::Result;
 use atelier_core::{FileId, FilePath};

@@ -14,7 +14,7 @@ const WHOLE: u64 = 8 << 20;
 /// An object store, or a folder.
 pub struct Objects(ContentStore);
 
-/// What an object holds.
+/// The size and the checksum of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectContent {
     pub size: u64,
@@ -79,7 +79,7 @@ impl Objects {
         Ok(self.0.objects.list(prefix.as_ref()).next().await.transpose()?.is_some())
     }
 
-    /// Reads an object and says what it holds; `None` if it does not exist.
+    /// Reads an object and returns its size and checksum; `None` if it does not exist.
     pub async fn content(&self, key: &str) -> Result<Option<ObjectContent>> {
         let mut passing = Passing::default();
         let found = self.pass(key, async |piece: Bytes| {

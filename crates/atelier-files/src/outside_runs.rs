@@ -27,7 +27,7 @@ pub struct OutsideRun {
     pub workspace_path: PathBuf,
     /// How many seconds the run lasts unless it is renewed. Then the server ends it.
     pub lease_seconds: u64,
-    /// What the sync before the run did.
+    /// The result of the sync before the run.
     pub sync: SyncReport,
 }
 

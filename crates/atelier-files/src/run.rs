@@ -35,7 +35,7 @@ pub struct SyncReport {
     pub renamed: Vec<Renamed>,
     /// Files that somebody else changed during the run. Both versions are kept.
     pub conflicts: Vec<Conflict>,
-    /// What is in the folder but cannot be stored.
+    /// Entries of the folder that cannot be stored.
     pub left_alone: Vec<SkippedFile>,
     /// Files whose content the object store has lost. They are not in the folder; writing a new
     /// version repairs them.
@@ -69,8 +69,8 @@ impl SyncReport {
         self.left_alone.push(SkippedFile { path: path.to_string_lossy().into_owned(), why });
     }
 
-    /// What the agent that made the changes has to know about how they were saved. Each remark
-    /// starts with a line break.
+    /// Remarks for the agent that made the changes about how they were saved. Each begins with a
+    /// line break.
     pub fn remarks(&self) -> String {
         let mut text = String::new();
         for conflict in &self.conflicts {
@@ -266,7 +266,7 @@ impl Run {
         &self.first
     }
 
-    /// What the agent's prompt says about the workspace.
+    /// The part of the agent's prompt about the workspace.
     pub async fn context(&self) -> Result<WorkspaceContext> {
         Ok(WorkspaceContext::new(self.path.clone(), &self.workspace.list().await?))
     }
@@ -344,7 +344,8 @@ impl Run {
         *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
     }
 
-    /// Notes what readers may trust: the files of the manifest, if nobody else has changed any.
+    /// Notes that readers may trust the files of the manifest, unless somebody else has changed
+    /// any.
     pub(crate) fn save_state(&self, manifest: &Manifest) {
         let (files, conversation) = (&self.workspace.files, self.workspace.conversation.id());
         let generation = *self.generation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,7 +390,7 @@ impl Run {
     }
 }
 
-/// What a sync trusts without reading it.
+/// The files that a sync trusts without reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Files whose size, times and inode are those of the last sync.
@@ -398,7 +399,7 @@ pub(crate) enum Trust {
     Nothing,
 }
 
-/// What it means that a file of the manifest is not in the folder.
+/// The meaning of a file in the manifest that is not in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingFiles {
     /// A run is at work, so it has deleted the file.

@@ -6,10 +6,10 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// What every key in the object store starts with (`S3_WORKSPACE_PREFIX`).
+    /// The beginning of every key in the object store (`S3_WORKSPACE_PREFIX`).
     pub prefix: String,
-    /// Where the local folders of conversations are (`WORKSPACE_TEMP_DIR`). The default is the data
-    /// folder.
+    /// The place of the local folders of conversations (`WORKSPACE_TEMP_DIR`). The default is the
+    /// data folder.
     pub cache: Option<PathBuf>,
     /// How many bytes the cache may hold. The least recently used conversations are removed first.
     pub cache_bytes: u64,

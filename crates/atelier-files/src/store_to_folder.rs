@@ -30,9 +30,9 @@ pub(crate) const CONCURRENCY: usize = 64;
 const ROUNDS: usize = 3;
 
 impl Run {
-    /// Makes the folder contain what the database says, and fetches the files that are missing or
-    /// wrong. Content in the folder that no version of any file ever had was put there outside a
-    /// run: it becomes a version, or a copy beside the version that is there.
+    /// Makes the folder contain the files that the database lists, and fetches those that are
+    /// missing or wrong. Content in the folder that no version of any file ever had was put there
+    /// outside a run: it becomes a version, or a copy beside the existing version.
     pub(crate) async fn update_folder(&self, open: bool, trust: Trust) -> Result<SyncReport> {
         let known = Arc::new(self.manifest().await?.unwrap_or_default());
         let mut outside = SyncReport::default();
@@ -264,7 +264,7 @@ fn newest(wanted: &HashMap<FilePath, ConversationFile>) -> Manifest {
     Manifest { files, ..Manifest::default() }
 }
 
-/// What was found in a folder.
+/// The result of checking a folder.
 #[derive(Default)]
 struct CheckedFolder {
     /// Files with the content that they should have.
@@ -300,7 +300,7 @@ impl FolderCheck {
         }
     }
 
-    /// Blocks.
+    /// Compares the files with those that should be there. Blocks.
     fn check(&self, leaves: &[Leaf]) -> Result<CheckedFolder> {
         let mut found = CheckedFolder::default();
         for leaf in leaves {

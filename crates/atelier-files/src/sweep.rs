@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What a sweep repaired.
+/// The repairs that a sweep made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// How many objects without a row were removed.
@@ -33,7 +33,7 @@ const BATCH: i64 = 500;
 const CONVERSATIONS: usize = 8;
 
 impl Files {
-    /// Runs until dropped.
+    /// Removes and copies objects when they are due, and sweeps at intervals, until dropped.
     pub async fn run_background(&self) {
         let due = async {
             loop {
@@ -236,7 +236,7 @@ impl Files {
         };
         let count = wrong.len();
         if count > 0 {
-            self.store.mark_copies_stale(wrong).await?;
+            self.store.mark_copies_stale(conversation, wrong).await?;
         }
         Ok(count)
     }
@@ -256,7 +256,7 @@ impl Files {
         let left: Vec<ConversationFile> = files.into_iter().filter(is_there).collect();
         let count = left.len();
         if count > 0 {
-            self.store.mark_copies_stale(left).await?;
+            self.store.mark_copies_stale(conversation, left).await?;
         }
         Ok(count)
     }

@@ -36,7 +36,7 @@ impl ConversationWorkspace {
         self.files.settings.max_upload
     }
 
-    /// What the prompt of an agent says about the workspace before a run begins.
+    /// The part of an agent's prompt about the workspace, before a run begins.
     pub async fn context(&self) -> Result<crate::WorkspaceContext> {
         let folder = self.files.cache.path(self.conversation.id());
         Ok(crate::WorkspaceContext::new(folder, &self.list().await?))
@@ -161,7 +161,8 @@ impl ConversationWorkspace {
         Ok(file)
     }
 
-    /// Takes over in the state of the folder what was changed in the folder as well.
+    /// Applies a change to the known state of the folder, if the change was made in the folder as
+    /// well.
     pub(crate) fn advance<T>(
         &self,
         generation: i64,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::served::shown;
 
-/// What the log says about a call, noted before the call runs.
+/// The fields of the log line about a call, noted before the call runs.
 pub(crate) struct CallLog {
     tool: String,
     path: String,
@@ -38,7 +38,7 @@ impl CallLog {
         self.write(outcome, texts.map(|text| text.text.len()).sum());
     }
 
-    /// The tool does not exist, or failed without an answer.
+    /// Logs that the tool does not exist, or failed without an answer.
     pub(crate) fn failed(self) {
         self.write("failed", 0);
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use atelier_core::TextEncoding;
 use atelier_core::policy::{Access, call};
-use atelier_executor::{Cancel, Edit, Error, Expect, Glob, GrepSpec, Kind, Mending, Part};
+use atelier_executor::{Cancel, Edit, Error, Expect, Glob, GrepSpec, Kind, MissingParents, Part};
 
 use crate::list::directory_failure;
 use crate::read::{failure as read_failure, read};
@@ -50,9 +50,9 @@ pub(crate) fn append_file(served: &ServedWorkspace, request: &Request, _: &Cance
         let (workspace, expect) = (served.workspace(), &Expect::Anything);
         match served.settings().utf8_only {
             true => workspace
-                .append(path, content.as_bytes(), expect, Mending::Never)
+                .append(path, content.as_bytes(), expect, MissingParents::Refuse)
                 .map(|written| (written, TextEncoding::UTF_8)),
-            false => workspace.append_text(path, content, expect, Mending::Never),
+            false => workspace.append_text(path, content, expect, MissingParents::Refuse),
         }
     })?;
     let bytes = encoding.encode(content).map_or(content.len(), |bytes| bytes.len());
@@ -141,7 +141,7 @@ pub(crate) fn grep(served: &ServedWorkspace, request: &Request, cancel: &Cancel)
         context: u32::try_from(context.unwrap_or(0)).unwrap_or(u32::MAX),
         limit: usize::try_from(limit.unwrap_or(DEFAULT_LINES)).unwrap_or(usize::MAX),
     };
-    // Files that the rules refuse by name are refused when a search comes across them as well.
+    // If the rules refuse a file that is named, they also refuse it when a search comes across it.
     let refused = |found: &std::path::Path| {
         let path = found.to_str().and_then(|path| served.path(path).ok());
         path.is_none_or(|path| served.check_readable("grep", &path).is_err())

@@ -1,5 +1,5 @@
 //! Shares the process's file handles between connections and calls, so that a call never fails
-//! because too many others have handles open. What exceeds a share waits.
+//! because others have too many handles open. Connections and calls beyond their share wait.
 
 use std::io;
 use std::pin::Pin;
@@ -39,7 +39,7 @@ impl HandleShares {
     }
 }
 
-/// A listener that accepts a connection only when one of its share is free.
+/// A listener that accepts a connection only when a place in the share of connections is free.
 pub(crate) struct LimitedListener<L> {
     listener: L,
     free: Arc<Semaphore>,

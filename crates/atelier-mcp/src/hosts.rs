@@ -12,7 +12,7 @@ pub(crate) const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 /// The setting that allows more names, for messages.
 const SETTING: &str = "--allowed-host or ATELIER_MCP_ALLOWED_HOSTS";
 
-/// Which host names requests may be addressed to.
+/// The host names that requests may be addressed to.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedHosts {
     any: bool,
@@ -71,7 +71,7 @@ impl AllowedHosts {
     }
 }
 
-/// A host name as it is compared.
+/// The form in which host names are compared.
 fn normal(host: &str) -> String {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     host.strip_suffix('.').map(str::to_owned).unwrap_or(host)

@@ -134,7 +134,8 @@ impl<H: ServerHandler> HttpService<H> {
         Self::with_replay(make, settings, stop, None)
     }
 
-    /// Like `new`, but keeps messages of sessions for hosts that lose their connection.
+    /// Creates a service like `new`, which also keeps messages of sessions for hosts that lose
+    /// their connection.
     pub(crate) fn with_replay(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,

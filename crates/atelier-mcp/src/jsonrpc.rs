@@ -61,8 +61,8 @@ pub(crate) fn unknown(request: &CustomRequest, offered: &[&str]) -> ErrorData {
     ErrorData::invalid_params(format!("Invalid parameters of {method}: {why}"), None)
 }
 
-/// What can be found out about a message that cannot be parsed. Lone surrogates, invalid UTF-8 and
-/// extreme nesting do not hide its id.
+/// The facts that can be found out about a message that cannot be parsed. Lone surrogates, invalid
+/// UTF-8 and extreme nesting do not hide its id.
 #[derive(Debug, Default, PartialEq)]
 struct Envelope {
     id: Option<RequestId>,

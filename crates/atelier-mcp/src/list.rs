@@ -98,7 +98,7 @@ pub(crate) fn is_directory(served: &ServedWorkspace, hit: &Hit) -> bool {
     }
 }
 
-/// A link counts as what it leads to, as long as that is inside.
+/// A link counts as its target, if the target is inside the workspace.
 fn leads_to_directory(served: &ServedWorkspace, link: Option<WorkspacePath>) -> bool {
     link.is_some_and(|link| served.workspace().is_directory(&link))
 }

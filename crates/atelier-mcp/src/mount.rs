@@ -107,7 +107,7 @@ impl Outcome {
 /// Runs a call in another part of the program.
 pub type RunTool = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
 
-/// What a mount shows to hosts.
+/// The information and the tools that a mount offers to hosts.
 #[derive(Clone)]
 pub struct MountInfo {
     tools: Arc<[Tool]>,

@@ -20,7 +20,7 @@ use crate::watch::Watch;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the root is called in messages, and under which absolute name it is addressed.
+    /// The name of the root in messages, and the absolute path under which it is addressed.
     pub root_name: String,
     pub extra_tools: bool,
     pub read_only: bool,
@@ -104,7 +104,8 @@ impl ServedWorkspace {
         &self.0.settings
     }
 
-    /// What runs tools that have no function of their own in this crate.
+    /// The tools of `atelier-executor`, for calls of tools that have no function of their own in
+    /// this crate.
     pub(crate) fn tools(&self) -> Tools<'_> {
         Tools {
             workspace: &self.0.workspace,
@@ -140,8 +141,7 @@ impl ServedWorkspace {
         }
     }
 
-    /// Checks the arguments of a call. The limits are those of the workspace, which say more when
-    /// they are reached.
+    /// Checks the arguments of a call. Limits are left to the workspace, whose errors say more.
     pub(crate) fn parse(&self, tool: &str, arguments: Value) -> Result<ToolCall, CallError> {
         let limits = Limits {
             write_bytes: u64::MAX,

@@ -1,4 +1,4 @@
-//! Runs one call in a directory that is a workspace only while the call runs.
+//! Runs one call in a directory that is opened as a workspace only for this call.
 
 use std::path::Path;
 

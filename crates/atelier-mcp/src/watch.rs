@@ -11,12 +11,12 @@ use notify::event::ModifyKind;
 use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{broadcast, mpsc};
 
-/// One write causes several events. Events within this time are on_event as one change.
+/// One write causes several events. Events within this time are reported as one change.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How many changes a slow subscriber may be behind before it misses some.
 const BACKLOG: usize = 64;
 
-/// What changed since the previous notification.
+/// The changes since the previous notification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Paths whose content changed, relative to the root.

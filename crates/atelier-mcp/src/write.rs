@@ -3,7 +3,7 @@
 use atelier_core::TextEncoding;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::Access;
-use atelier_executor::{Cancel, Error, Expect, Mending, Written};
+use atelier_executor::{Cancel, Error, Expect, MissingParents, Written};
 
 use crate::reply::{Answer, Failure, Reply, reason};
 use crate::served::ServedWorkspace;
@@ -16,9 +16,9 @@ pub(crate) fn write_file(served: &ServedWorkspace, request: &Request, _: &Cancel
         let (workspace, expect) = (served.workspace(), &Expect::Anything);
         match served.settings().utf8_only {
             true => workspace
-                .write(path, content.as_bytes(), expect, Mending::Never)
+                .write(path, content.as_bytes(), expect, MissingParents::Refuse)
                 .map(|written| (written, TextEncoding::UTF_8)),
-            false => workspace.write_text(path, content, expect, Mending::Never),
+            false => workspace.write_text(path, content, expect, MissingParents::Refuse),
         }
     })?;
     let (Written { size, .. }, encoding) = written;
@@ -96,13 +96,14 @@ pub(crate) fn create_directory(served: &ServedWorkspace, request: &Request, _: &
     }
 }
 
-/// `mkdir -p` that follows links inside the workspace. Returns whether it created anything.
+/// Creates a directory like `mkdir -p`, and follows links inside the workspace. Returns whether it
+/// created anything.
 fn make(served: &ServedWorkspace, path: &WorkspacePath) -> Result<bool, Error> {
     match served.workspace().create_directory(path) {
         Err(Error::Link { .. }) => {
             let real = served.resolve_links(path)?;
             if served.refused("create_directory", &real, Access::Output).is_some() {
-                let why = "The link leads to where nothing may be made";
+                let why = "The link leads to a place where nothing may be created";
                 return Err(Error::Protected { path: path.as_str().to_owned(), why });
             }
             served.workspace().create_directory(&real)

@@ -148,7 +148,7 @@ fn a_defined_tool_runs_with_its_function() {
     assert_eq!(refused.code.as_str(), "approval_required");
     let absent = run(&functions, json!({"path": "absent.txt"})).failure.unwrap();
     assert_eq!(absent.code.as_str(), "not_found");
-    // A definition alone cannot ready.
+    // A definition alone cannot run.
     let missing = run(Functions::builtin(), json!({"path": "poem.txt"})).failure.unwrap();
     assert_eq!(missing.code.as_str(), "unknown_tool");
 }

@@ -86,7 +86,7 @@ impl Embedder {
     }
 
     /// The weight of a dense score beside a lexical one in a hybrid search. The built-in embedder
-    /// sees the same words as the lexical search, so it weighs little.
+    /// compares the same words as the lexical search, so its score weighs little.
     pub(crate) fn dense_weight(&self) -> f32 {
         match self {
             Embedder::Builtin => 0.15,

@@ -36,9 +36,9 @@ pub(crate) const WORDS: &str = "text";
 pub struct CollectionKey {
     pub agent: AgentId,
     pub name: String,
-    /// Where they are: a folder of the embedded index, or a collection of a server, which the
-    /// agents share. `None` for what older versions made: a folder that has the agent's id, or a
-    /// collection of the agent's own that has this name.
+    /// The place of the vectors: a folder of the embedded index, or a collection of a server, which
+    /// agents share. `None` for vectors of older versions: in a folder that has the agent's id, or
+    /// in a collection of the agent's own that has this name.
     pub place: Option<String>,
 }
 
@@ -185,7 +185,7 @@ impl Index {
         }
     }
 
-    /// Where this index keeps the vectors that an embedder makes for an agent.
+    /// The place in which this index keeps the vectors that an embedder makes for an agent.
     pub fn place(&self, agent: AgentId, embedder: &str, dimension: usize) -> String {
         match &self.0 {
             Engine::Server(_) => server::place(embedder, dimension),

@@ -1,4 +1,4 @@
-//! The background worker that keeps the index up to date and enforces the size limits of memories.
+//! The background worker that keeps the index up to date.
 //!
 //! Wakeups make it faster, but it also polls, so a lost wakeup only delays it. One node at a time
 //! indexes a collection. If a lease expires and two nodes overlap for a moment, the interactions
@@ -8,20 +8,13 @@
 //! after a flush, so a crash before the flush only means that they are indexed again.
 
 use crate::{
-    CollectionKey, Embedder, Error, Memory, Result,
-    embed::{blocking, builtin},
-    former_key,
+    CollectionKey, Error, Memory, Result, former_key,
     frequencies::Frequencies,
-    index::Point,
-    key, lexical,
+    key,
+    points::{fits, points_of},
 };
-use atelier_core::{
-    AgentId, Filter, Interaction, InteractionId, event::PruneReason, memory::CollectionState,
-};
-use atelier_store::{
-    Collection, Error as StoreError, Fullness, IndexChange, OwnedAgent, Removal, StoredVector,
-    Wakeup,
-};
+use atelier_core::{AgentId, Filter, InteractionId, memory::CollectionState};
+use atelier_store::{Collection, IndexChange, OwnedAgent, Wakeup};
 use futures::{StreamExt, stream};
 use metrics::{counter, gauge};
 use std::{
@@ -30,9 +23,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
-
-/// An interaction with its sequence number in the outbox, and its vector once there is one.
-pub(crate) type PendingInteraction = (i64, Interaction, Option<Vec<f32>>);
 
 /// How many changes are indexed together.
 const BATCH: i64 = 256;
@@ -48,10 +38,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const FOREIGN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A lease lasts ten seconds and is renewed well before it expires.
 const LEASE_RENEWAL: Duration = Duration::from_secs(3);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-const MIN_SWEEP: Duration = Duration::from_millis(10);
+pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What was indexed in a collection since it was last flushed.
+/// The changes that were indexed in a collection since it was last flushed.
 #[derive(Debug, Clone)]
 pub(crate) struct Unflushed {
     collection: Collection,
@@ -60,7 +49,7 @@ pub(crate) struct Unflushed {
     /// The last row of the outbox that was indexed.
     through: i64,
     ids: Vec<InteractionId>,
-    /// The frequencies, with the unflushed interactions counted in.
+    /// The frequencies of words, including those of unflushed interactions.
     pub(crate) frequencies: Option<Arc<Frequencies>>,
 }
 
@@ -70,7 +59,7 @@ impl Memory {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.run_indexing() => {}
-            () = self.run_keeper() => {}
+            () = self.run_repair() => {}
             () = self.run_size_checks() => {}
             () = self.run_clean_up() => {}
         }
@@ -97,7 +86,8 @@ impl Memory {
         loop {
             let round = async {
                 let all_ours = self.index_all().await?;
-                // What is new comes first, so little is embedded again between two looks.
+                // New interactions come first. Between two looks, only a few old ones are embedded
+                // again.
                 Ok::<_, Error>((all_ours, self.reembed_next().await?))
             };
             let look_again = match round.await {
@@ -253,7 +243,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Drops what the index may have of an agent in any place but the given one.
+    /// Drops what the index has of an agent in all places except the given one.
     async fn drop_other_places(&self, collection: &Collection, but: Option<&str>) -> Result<()> {
         let former = collection.former.as_ref().map(|former| former_key(collection, former));
         for place in [Some(key(collection)), former].into_iter().flatten() {
@@ -278,7 +268,7 @@ impl Memory {
     async fn index_changes(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
         if collection.embedder.as_deref() != Some(self.embedder().name()) {
-            // Vectors of two embedders do not compare. The keeper begins a new part.
+            // Vectors of two embedders do not compare. `run_repair` begins a new part.
             return Ok(());
         }
         let mut frequencies = match self.counts_frequencies() {
@@ -407,137 +397,6 @@ impl Memory {
         }
         Ok(inner.index.switch_generation(&key).await?)
     }
-
-    /// Turns changes into points to add and ids to remove. An interaction without a vector of the
-    /// current embedder gets one; an expensive vector is also stored.
-    async fn prepare(
-        &self,
-        collection: &Collection,
-        changes: Vec<IndexChange>,
-        frequencies: Option<&mut Frequencies>,
-    ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
-        let embedder = self.embedder();
-        let (mut removed, mut interactions): (Vec<_>, Vec<PendingInteraction>) =
-            (Vec::new(), Vec::new());
-        for change in changes {
-            match change {
-                IndexChange::Remove(id) => removed.push(id.0),
-                IndexChange::Add { seq, interaction, vector } => {
-                    let vector = vector.filter(|made| fits(made, embedder));
-                    interactions.push((seq, interaction, vector.map(|made| made.vector)));
-                }
-            }
-        }
-        let points = points_of(self.embedded(collection, interactions).await?).await;
-        if let Some(frequencies) = frequencies {
-            self.count_points(&points, frequencies);
-        }
-        Ok((points, removed))
-    }
-
-    /// Embeds interactions that have no vector yet, and stores expensive vectors.
-    pub(crate) async fn embedded(
-        &self,
-        collection: &Collection,
-        mut interactions: Vec<PendingInteraction>,
-    ) -> Result<Vec<(Interaction, Option<Vec<f32>>)>> {
-        let embedder = self.embedder();
-        let bare: Vec<String> = interactions
-            .iter()
-            .filter(|(.., vector)| vector.is_none())
-            .map(|(_, interaction, _)| interaction.text.clone())
-            .collect();
-        if !bare.is_empty() {
-            let count = bare.len() as u64;
-            let mut made = embedder.embed_texts(bare).await?.into_iter();
-            counter!("atelier_memory_embedded_texts_total").increment(count);
-            let mut fresh = Vec::new();
-            for (seq, _, vector) in interactions.iter_mut().filter(|(.., vector)| vector.is_none())
-            {
-                *vector = made.next().flatten();
-                fresh.extend(vector.clone().map(|vector| (*seq, vector)));
-            }
-            if embedder.is_expensive() {
-                self.inner.store.save_vectors(collection, embedder.name(), fresh).await?;
-            }
-        }
-        Ok(interactions.into_iter().map(|(_, interaction, vector)| (interaction, vector)).collect())
-    }
-
-    /// Counts the words of points, and their pieces if the embedder uses these.
-    pub(crate) fn count_points(&self, points: &[Point], frequencies: &mut Frequencies) {
-        let by_pieces = self.embedder().uses_frequencies();
-        for point in points {
-            let text = &point.interaction.text;
-            let pieces = if by_pieces { builtin::distinct(text) } else { Vec::new() };
-            frequencies.count(&pieces, &lexical::distinct(text));
-        }
-    }
-
-    /// Warns the user at 80 % of an agent's limit and deletes the oldest interactions at 100 %.
-    async fn enforce_limit(&self, collection: &Collection) -> Result<()> {
-        let store = &self.inner.store;
-        match store.check_fullness(collection).await {
-            Ok(Fullness::Full { keep }) => {
-                let owned = match store.owned_by(collection.owner, collection.project).await {
-                    Err(StoreError::NotFound) => return Ok(()),
-                    owned => owned?,
-                };
-                let removed = self
-                    .forget(
-                        &owned,
-                        collection.owned_agent(),
-                        &Removal::Beyond(keep),
-                        PruneReason::Limit,
-                    )
-                    .await?;
-                if removed > 0 {
-                    let agent = collection.agent;
-                    tracing::info!(%agent, removed, "a memory was full; its oldest part is \
-                        deleted");
-                }
-                Ok(())
-            }
-            // The agent was deleted meanwhile.
-            Ok(_) | Err(StoreError::NotFound) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Removes secrets from memories that older versions stored. Once all are clean it looks again
-    /// at the interval of the size checks, because a node of an older version may still be running.
-    async fn run_clean_up(&self) {
-        let mut pause = Duration::from_millis(250);
-        loop {
-            match self.inner.store.clean_memory().await {
-                Ok(true) => pause = Duration::from_millis(250),
-                Ok(false) => tokio::time::sleep(self.inner.settings.sweep.max(MIN_SWEEP)).await,
-                Err(error) => {
-                    tracing::warn!(%error, "old memories cannot be cleaned at the moment");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_RETRY_DELAY);
-                }
-            }
-        }
-    }
-
-    /// Checks the sizes of the memories of all agents at the configured interval.
-    async fn run_size_checks(&self) {
-        let mut checks = tokio::time::interval(self.inner.settings.sweep.max(MIN_SWEEP));
-        checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            checks.tick().await;
-            let check_all = async {
-                for collection in self.inner.store.collections().await? {
-                    self.enforce_limit(&collection).await?;
-                }
-                Ok::<_, Error>(())
-            };
-            if let Err(error) = check_all.await {
-                tracing::warn!(%error, "cannot check the sizes of memories");
-            }
-        }
-    }
 }
 
 impl Unflushed {
@@ -548,25 +407,6 @@ impl Unflushed {
     fn is_due(&self) -> bool {
         self.due() <= Instant::now()
     }
-}
-
-/// Whether a stored vector can be used with this embedder. Different embedders share dimensions, so
-/// the name decides. An imported vector of length zero has no direction and matches nothing.
-pub(crate) fn fits(made: &StoredVector, embedder: &Embedder) -> bool {
-    let length_squared: f32 = made.vector.iter().map(|value| value * value).sum();
-    made.embedder == embedder.name()
-        && made.vector.len() == embedder.dimension()
-        && length_squared.is_normal()
-}
-
-/// Turns interactions into points. Long texts have many words, so this does not run on the threads
-/// that answer requests.
-pub(crate) async fn points_of(interactions: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
-    let point = |(interaction, vector): (Interaction, Option<Vec<f32>>)| {
-        let words = lexical::document(&interaction.text);
-        Point { interaction, vector, words }
-    };
-    blocking(move || interactions.into_iter().map(point).collect()).await
 }
 
 fn id_of(change: &IndexChange) -> InteractionId {

@@ -22,17 +22,20 @@ mod embed;
 mod frequencies;
 mod index;
 mod indexer;
-mod keeper;
 mod lexical;
+mod points;
+mod prompt;
+mod repair;
 mod retrieval;
 mod search;
 mod settings;
+mod sizes;
 
 pub use embed::{EmbedError, Embedder, Embedders};
 pub use frequencies::Frequencies;
 pub use index::{CollectionKey, Index, IndexError, IndexMatches, IndexQuery, Point};
 pub use lexical::{Sparse, document as lexical_document, query as lexical_query, weighted_query};
-pub use retrieval::RetrievedContext;
+pub use prompt::RetrievedContext;
 pub use search::{Hit, Query, SearchResults};
 pub use settings::{EmbedderSettings, OpenAiAccess, Settings};
 
@@ -90,7 +93,7 @@ struct Inner {
     /// Why the index or the embedder fails at the moment.
     problem: Mutex<Option<String>>,
     /// The collections that this node rebuilds or embeds again.
-    progress: Mutex<HashMap<AgentId, keeper::Progress>>,
+    progress: Mutex<HashMap<AgentId, repair::Progress>>,
 }
 
 impl Memory {
@@ -231,7 +234,7 @@ impl Memory {
                 .interactions
                 .iter_mut()
                 .filter(|(_, vector)| {
-                    !vector.as_ref().is_some_and(|made| indexer::fits(made, embedder))
+                    !vector.as_ref().is_some_and(|made| points::fits(made, embedder))
                 })
                 .collect();
             let texts = bare.iter().map(|(interaction, _)| interaction.text.clone()).collect();
@@ -352,13 +355,13 @@ impl Memory {
     }
 }
 
-/// Where the index has the vectors of a collection.
+/// The place in which the index has the vectors of a collection.
 pub(crate) fn key(collection: &Collection) -> CollectionKey {
     let place = collection.place.clone();
     CollectionKey { agent: collection.agent, name: collection.name.clone(), place }
 }
 
-/// Where the index has the vectors of a collection's former part.
+/// The place in which the index has the vectors of a collection's former part.
 pub(crate) fn former_key(collection: &Collection, former: &FormerPart) -> CollectionKey {
     CollectionKey { place: former.place.clone(), ..key(collection) }
 }

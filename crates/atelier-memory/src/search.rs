@@ -19,7 +19,7 @@ pub struct Query {
     pub min_score: Option<f32>,
     /// Favour new interactions: one that is this many days old counts half.
     pub recency_days: Option<f32>,
-    /// Show texts only once that differ in nothing but case, white space and final punctuation.
+    /// Show only one of the texts that differ just in case, white space and final punctuation.
     pub unique: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct SearchResults {
     pub hits: Vec<Hit>,
     /// Why the results may be worse than usual: the index or the embedder did not answer.
     pub degraded: Option<String>,
-    /// The dense score from which on a hit counts as related to the query.
+    /// The lowest dense score with which a hit counts as related to the query.
     pub(crate) min_similarity: f32,
 }
 
-/// What one part of a collection has found, with what its embedder's scores mean.
+/// The matches of one part of a collection, with the meaning of its embedder's scores.
 pub(crate) struct PartMatches {
     pub(crate) matches: IndexMatches,
     pub(crate) dense_weight: f32,
@@ -90,8 +90,8 @@ pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, dense_weight: f32) -
 
 /// Combines the matches of several parts of a collection, each with an embedder of its own. Scores
 /// of two embedders do not compare, so a hit counts by how far it stands out of its own part. In a
-/// small part everything stands out, so hits that are not related to the query are left out. An
-/// interaction that several parts have counts as the first one has it.
+/// small part everything stands out, so hits that are not related to the query are left out. If
+/// several parts have an interaction, the score of the first part counts.
 pub(crate) fn fuse_parts(parts: Vec<PartMatches>, mode: SearchMode) -> Ranked {
     let one = parts.len() < 2;
     let mut seen = HashSet::new();
@@ -229,7 +229,7 @@ mod tests {
             fuse_parts(parts, SearchMode::Dense).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(found.len(), 2, "unrelated hits are left out: {found:?}");
         assert!(found.contains(&id(100)) && found.contains(&id(200)));
-        // The part that comes first says how an interaction counts that both have.
+        // If both parts have an interaction, the score of the first part counts.
         let both = vec![part(100, 0.5, 0.25), part(100, 0.9, 0.25)];
         let found = fuse_parts(both, SearchMode::Hybrid);
         assert_eq!((found.len(), found[0].2.dense), (1, Some(0.5)));

@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// What computes vectors: `auto`, `minilm`, `openai`, `local` or `builtin`.
+    /// How vectors are computed: `auto`, `minilm`, `openai`, `local` or `builtin`.
     pub embedder: EmbedderSettings,
     /// The folder with the weights of MiniLM. Without it, they are looked for beside the program
     /// and in the data folder.
@@ -53,7 +53,7 @@ impl Settings {
     }
 }
 
-/// Which embedder turns texts into vectors.
+/// The embedder that turns texts into vectors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase", tag = "kind")]
 pub enum EmbedderSettings {

@@ -1,4 +1,4 @@
-//! What each embedder promises.
+//! Tests of the promises of each embedder.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -274,7 +274,7 @@ async fn agents_share_a_collection_of_the_server_and_nothing_in_it() {
         async move { index.search(&key, ask).await.unwrap().lexical.len() }
     };
     assert_eq!((ask(&memory.key).await, ask(&others[7]).await), (6, 2));
-    // What one agent forgets, the others keep.
+    // If one agent forgets an interaction, the others keep it.
     memory.index.apply(&others[7], vec![], vec![Uuid::from_u128(1)]).await.unwrap();
     memory.index.drop(&others[8]).await.unwrap();
     assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);

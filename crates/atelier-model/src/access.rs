@@ -1,12 +1,12 @@
-//! What somebody's agents may use: providers and keys from the configuration, and those that people
-//! have entered since. Keys are `SecretString`s, whose `Debug` shows nothing, so they cannot be
-//! logged.
+//! The models that somebody's agents may use: providers and keys from the configuration, and those
+//! that people have entered since. Keys are `SecretString`s, whose `Debug` shows nothing, so they
+//! cannot be logged.
 
 use crate::{ModelError, ModelInfo, ProviderConfig, ProviderKind};
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
 
-/// What people have entered, on top of the configuration: the server's providers, the keys of the
+/// The entries that people have added to the configuration: the server's providers, the keys of the
 /// tenant and of the person, and the default model. Cloned once for each cache entry.
 #[derive(Debug, Clone, Default)]
 pub struct ModelAccess {
@@ -16,7 +16,8 @@ pub struct ModelAccess {
     pub default_model: Option<String>,
 }
 
-/// Whose key it is. A person's key comes before the tenant's, and the tenant's before the server's.
+/// The owner of a key. A person's key comes before the tenant's, and the tenant's before the
+/// server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyOwner {
     Tenant,
@@ -32,7 +33,7 @@ pub(crate) struct OwnKey {
     pub(crate) address: Option<String>,
 }
 
-/// A provider that the server's admins have added, or what they have changed of a configured one.
+/// A provider that the server's admins have added, or their changes of a configured one.
 #[derive(Debug, Clone, Default)]
 pub struct StoredProvider {
     pub kind: Option<ProviderKind>,
@@ -70,7 +71,7 @@ impl ModelAccess {
         }
     }
 
-    /// What is left without the keys of the tenant and the person.
+    /// The access without the keys of the tenant and the person.
     #[must_use]
     pub fn of_server(&self) -> Self {
         Self { keys: BTreeMap::new(), ..self.clone() }
@@ -128,7 +129,7 @@ impl ServerKey {
     }
 }
 
-/// The configured provider with what the server's admins have changed of it.
+/// The configured provider with the changes of the server's admins.
 pub(crate) fn merged(
     configured: Option<&(ProviderConfig, ServerKey)>,
     stored: StoredProvider,

@@ -80,7 +80,7 @@ pub struct ProviderConfig {
     /// The model that is used if this provider is the default and nobody has chosen a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_model: Option<String>,
-    /// What is known about the provider's models, by name.
+    /// The known figures of the provider's models, by name.
     #[serde(default)]
     pub models: BTreeMap<String, ModelInfo>,
 }
@@ -123,12 +123,12 @@ impl ProviderKind {
         }
     }
 
-    /// Whether no request to such a provider works without a key.
+    /// Whether all requests to such a provider need a key.
     pub fn needs_key(self) -> bool {
         matches!(self, Self::OpenAi | Self::Anthropic)
     }
 
-    /// Which kind of provider the default model is looked for first.
+    /// The position of this kind of provider in the search for the default model.
     pub(crate) fn rank(self) -> usize {
         Self::ALL.iter().position(|kind| *kind == self).unwrap_or(Self::ALL.len())
     }

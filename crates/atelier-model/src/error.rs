@@ -44,7 +44,7 @@ pub enum ModelError {
     Malformed { provider: String, problem: String },
 }
 
-/// Which part of an answer did not come in time.
+/// The part of an answer that did not come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutPhase {
     FirstToken,

@@ -21,7 +21,7 @@ pub struct ListedModel {
 
 pub type ModelList = Result<Arc<[ListedModel]>, ModelError>;
 
-/// How long a list is used, and how long a failure to get it.
+/// How long a list, or a failure to get one, is used.
 const CACHE_TIME: Duration = Duration::from_secs(60);
 const FAILURE_CACHE_TIME: Duration = Duration::from_secs(5);
 /// For how many addresses and keys lists are cached.
@@ -77,7 +77,7 @@ impl Listings {
         list
     }
 
-    /// What a cached list says about a model.
+    /// The figures of a model in a cached list.
     pub(crate) async fn known(&self, endpoint: &Endpoint, model: &str) -> Option<ModelInfo> {
         let (_, list) = self.lists.get(&self.source(endpoint)).await?;
         let list = list.ok()?;

@@ -31,7 +31,7 @@ struct Inner {
 /// starter agents have the first.
 pub const DEFAULT_ALIASES: [&str; 2] = ["gpt-4", "default"];
 
-/// Where the key comes from that requests to a provider use.
+/// The source of the key that requests to a provider use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeySource {
     Person,
@@ -74,8 +74,7 @@ impl Models {
         })))
     }
 
-    /// Adds a provider that the server's admins have entered, or what they have changed of a
-    /// configured one.
+    /// Adds a provider that the server's admins have entered, or their changes of a configured one.
     pub fn add_stored(&self, access: &mut ModelAccess, name: &str, stored: StoredProvider) {
         let merged = access::merged(self.0.providers.get(name), stored);
         access.providers.insert(name.to_owned(), merged);
@@ -199,7 +198,7 @@ impl Models {
         &self.0.config.admin_tenant
     }
 
-    /// Where the key for a provider comes from.
+    /// The source of the key for a provider.
     pub fn key_source(&self, provider: &str, access: &ModelAccess) -> KeySource {
         let Some((settings, server)) = self.provider(provider, access) else {
             return KeySource::Missing;

@@ -50,7 +50,8 @@ impl std::fmt::Debug for OpenAi {
     }
 }
 
-/// Where requests go. The library's own configuration would also read environment variables.
+/// The address that requests go to. The library's own configuration would also read environment
+/// variables.
 #[derive(Clone)]
 struct Address {
     base_url: String,

@@ -29,7 +29,7 @@ pub enum Message {
 pub struct CallRequest {
     pub id: String,
     pub name: String,
-    /// What the model wrote, which should be a JSON object but may be anything.
+    /// The arguments as the model wrote them. They should be a JSON object, but may be anything.
     pub arguments: String,
 }
 

@@ -82,8 +82,8 @@ impl Default for GateSettings {
 impl GateSettings {
     fn timeouts(&self) -> GateTimeouts {
         GateTimeouts {
-            medium: time_delta(self.approval_medium),
-            high: time_delta(self.approval_high),
+            medium: Some(time_delta(self.approval_medium)),
+            high: Some(time_delta(self.approval_high)),
             dispatch: time_delta(self.dispatch),
             result: time_delta(self.result),
         }

@@ -4,6 +4,7 @@
 //! only to the project's owner.
 
 mod agents;
+mod budgets;
 mod gate;
 mod health;
 mod key_cipher;
@@ -18,6 +19,7 @@ mod spaces;
 mod work;
 
 pub use agents::LoadedAgent;
+pub use budgets::Budgets;
 pub use gate::{CallUsage, Decision, Gate, GateSettings, Machine};
 pub use health::{Health, Part, Status};
 pub use model_keys::{ModelKeys, ProviderEdit};
@@ -29,7 +31,8 @@ pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
 pub use work::{
-    AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings, check_tools,
+    AgentServices, Bus, DefaultBudgets, PlannerSettings, ProjectSettings, QueueReport,
+    WorkSettings, check_tools,
 };
 
 #[derive(Debug, thiserror::Error)]

@@ -14,12 +14,12 @@ mod settings;
 mod tools;
 
 pub use bus::{Bus, QueueReport};
-pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
+pub use settings::{DefaultBudgets, PlannerSettings, ProjectSettings, WorkSettings};
 pub use tools::check_tools;
 
-use crate::{Gate, ModelKeys, OwnFiles, Result, Spaces, TrackedRequest};
+use crate::{Budgets, Gate, ModelKeys, OwnFiles, Result, Spaces, TrackedRequest};
 use atelier_core::{
-    Message, NodeId, Task, TaskFailure, TaskFailureCode, TaskKind,
+    Budget, Message, NodeId, Task, TaskFailure, TaskFailureCode, TaskKind,
     task::{Step, TaskLimits},
 };
 use atelier_memory::Memory;
@@ -67,6 +67,7 @@ pub struct AgentServices {
     pub memory: Memory,
     pub keys: ModelKeys,
     pub own_files: OwnFiles,
+    pub budgets: Budgets,
     pub settings: WorkSettings,
 }
 
@@ -88,6 +89,15 @@ impl AgentServices {
             TaskKind::Plan => self.make_plan(job).await,
             TaskKind::Answer => self.write_answer(job).await,
         }
+    }
+
+    /// Warns about budgets that the last step of a task has nearly used up. Without this, the next
+    /// task would be the one to find out.
+    pub(crate) async fn warn_of_budgets(&self, owned: &Owned) -> Result<()> {
+        let project = self.store.project(owned).await?;
+        // Settings that are not valid have failed the task.
+        let settings = ProjectSettings::of(&project.settings).unwrap_or_default();
+        self.budgets.exceeded(owned, settings.budget).await.map(drop)
     }
 
     /// The messages up to the one that started the task. File ids among its attachments are
@@ -163,8 +173,10 @@ impl AgentServices {
                         count(task, model, &Usage { input_tokens: request.tokens(), output_tokens })
                     }
                 };
-                if let NoAnswer::Interrupted = why {
-                    let used = AbandonedUsage { ran_ms, usage, cost: cost.unwrap_or(0.0) };
+                let is_interrupted = matches!(why, NoAnswer::Interrupted);
+                if is_interrupted || output_tokens > 0 {
+                    let (model, cost) = (model.name().to_owned(), cost.unwrap_or(0.0));
+                    let used = AbandonedUsage { model, ran_ms, usage, cost };
                     self.count_given_up(job.lease, used).await;
                 }
                 return Err(why);
@@ -182,12 +194,12 @@ impl AgentServices {
         Ok((answer, step))
     }
 
-    /// Counts what an interrupted model call has used. The task was already written when it was
-    /// cancelled; without this, cancelling and resuming would get around its limits.
+    /// Counts what a model call has used that gave no whole answer, and so no step. A task that was
+    /// cancelled was already written; without this, cancelling and resuming would get around its
+    /// limits.
     async fn count_given_up(&self, lease: &TaskLease, used: AbandonedUsage) {
         match self.store.count_abandoned_usage(lease, used).await {
-            // The task was deleted, and its limits with it.
-            Ok(()) | Err(StoreError::NotFound) => {}
+            Ok(()) => {}
             Err(error) => {
                 tracing::warn!(%error, task = %lease.task.id, "cannot count the usage of an \
                     interrupted model call");
@@ -196,23 +208,30 @@ impl AgentServices {
     }
 }
 
-/// What a task may use: limits for the task, and a budget for its plan.
+/// What a task may use: limits for the task, and budgets for its plan and its project.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
     limits: TaskLimits,
-    budget: Option<f64>,
+    /// The budget of its plan, in US dollars.
+    plan_budget: Option<f64>,
+    /// The budget of its project.
+    project_budget: Budget,
 }
 
 impl Allowance {
     /// The limits of the server and the project together.
     fn of(server: &WorkSettings, project: &ProjectSettings) -> Self {
-        Self { limits: server.limits.and(project.limits), budget: project.planner.budget }
+        Self {
+            limits: server.limits.and(project.limits),
+            plan_budget: project.planner.budget,
+            project_budget: project.budget,
+        }
     }
 }
 
 impl AgentServices {
-    /// The limit that keeps a task from asking its model again, if one is reached. Checked before
-    /// every step, because the other tasks of a plan spend the same budget at the same time.
+    /// The limit or budget that keeps a task from asking its model again, if one is reached.
+    /// Checked before every step, because other tasks spend the same budgets at the same time.
     async fn limit_reached(
         &self,
         owned: &Owned,
@@ -222,7 +241,12 @@ impl AgentServices {
         if let Some(reached) = allowance.limits.reached(task) {
             return Ok(Some(reached));
         }
-        let (Some(budget), Some(plan)) = (allowance.budget, task.plan_id) else { return Ok(None) };
+        if let Some(exceeded) = self.budgets.exceeded(owned, allowance.project_budget).await? {
+            return Ok(Some(exceeded));
+        }
+        let (Some(budget), Some(plan)) = (allowance.plan_budget, task.plan_id) else {
+            return Ok(None);
+        };
         let (_, tasks) = self.store.plan(owned, plan).await?;
         let others = tasks.iter().filter(|other| other.id != task.id).map(|other| other.cost);
         let spent = others.sum::<f64>() + task.cost;

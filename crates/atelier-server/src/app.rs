@@ -4,7 +4,7 @@ use crate::{Auth, ConversationHost, Loads, McpHandler, ProjectHost, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
-use atelier_runtime::{Bus, Gate, ModelKeys, NodeHealth, Spaces};
+use atelier_runtime::{Budgets, Bus, Gate, ModelKeys, NodeHealth, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
@@ -23,6 +23,7 @@ pub struct Services {
     pub bus: Bus,
     pub memory: Memory,
     pub model_keys: ModelKeys,
+    pub budgets: Budgets,
     /// Answers MCP hosts that use a project, or the files of a conversation.
     pub mcp_projects: McpHandler<ProjectHost>,
     pub mcp_conversations: McpHandler<ConversationHost>,

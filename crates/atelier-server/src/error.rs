@@ -149,6 +149,7 @@ impl Error {
                 S::Damaged(_) => C::StoreUnavailable,
                 S::Archived => C::ConversationArchived,
                 S::AgentDeleted => C::AgentDeleted,
+                S::TaskAtWork => C::TaskAtWork,
                 S::TaskSettled(_) | S::PlanSettled(_) => C::AlreadySettled,
                 S::PlanNotApproved => C::PlanNotApproved,
                 S::DependencyUnfinished(_) => C::DependencyUnfinished,

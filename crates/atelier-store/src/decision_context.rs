@@ -14,7 +14,7 @@ use crate::{
 };
 use atelier_core::{
     ProjectId,
-    gate::{DecisionContext, Grant},
+    gate::{ApprovalSettings, DecisionContext, Grant},
     policy::Restrictions,
 };
 use serde_json::Value;
@@ -29,11 +29,15 @@ impl GroupReader {
         }
         let (settings, deleted) = settings(&mut self.conn, project).await?;
         let restrictions = Restrictions::from_setting(settings.get("policy"));
+        // No call is decided about by settings that cannot be read.
+        let approvals = ApprovalSettings::from_setting(settings.get("approvals"));
+        let restrictions = restrictions.and_then(|own| approvals.clone().map(|_| own));
         let context = DecisionContext {
             now,
             clients: clients(&mut self.conn, project, now).await?.into(),
             grants: grants(&mut self.conn, project).await?.into(),
             restrictions: restrictions.map(|own| own.map(Arc::new)),
+            approvals: approvals.unwrap_or_default(),
             deleted,
         };
         self.cache.contexts.insert(project, context.clone());

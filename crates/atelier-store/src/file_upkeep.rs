@@ -267,8 +267,9 @@ impl Store {
         if rows.iter().all(|(_, _, by)| *by == Some(node)) {
             return rows.into_iter().map(|(path, mark, _)| read((path, mark))).collect();
         }
+        let owner = self.owner_of_copies(conversation).await?;
         let claimed: Vec<(String, Uuid)> = self
-            .write(NOBODY, move |tx| {
+            .write(owner, move |tx| {
                 Box::pin(async move {
                     let mut claimed = Vec::with_capacity(rows.len());
                     for (path, _, _) in rows {
@@ -296,12 +297,17 @@ impl Store {
 
     /// Records that this node has renewed these copies. Copies that were marked again in the
     /// meantime stay marked, and any node may renew them.
-    pub async fn copies_renewed(&self, copies: Vec<StaleCopy>) -> Result<()> {
+    pub async fn copies_renewed(
+        &self,
+        conversation: ConversationId,
+        copies: Vec<StaleCopy>,
+    ) -> Result<()> {
         let node = self.node();
-        self.write(NOBODY, move |tx| {
+        let owner = self.owner_of_copies(conversation).await?;
+        self.write(owner, move |tx| {
             Box::pin(async move {
                 for copy in copies {
-                    let (id, path) = (copy.conversation.0, copy.path.as_str());
+                    let (id, path) = (conversation.0, copy.path.as_str());
                     let claimed: u64 = on!(&mut tx.conn, |c| {
                         let ended = sqlx::query(
                             "DELETE FROM stale_copies WHERE conversation_id = $1
@@ -319,7 +325,7 @@ impl Store {
                     // This node was taken for dead, so another node may have renewed the copy, and
                     // this node may have overwritten it with an older one.
                     if claimed == 0 {
-                        mark_stale(tx, copy.conversation, &copy.path, node).await?;
+                        mark_stale(tx, conversation, &copy.path, node).await?;
                     }
                 }
                 Ok(())
@@ -328,17 +334,35 @@ impl Store {
         .await
     }
 
-    /// Marks the copies of these files, which are missing or wrong in the object store.
-    pub async fn mark_copies_stale(&self, files: Vec<ConversationFile>) -> Result<()> {
-        let node = self.node();
-        self.write(NOBODY, move |tx| {
+    /// Marks the copies of these files of a conversation, which are missing or wrong in the object
+    /// store.
+    pub async fn mark_copies_stale(
+        &self,
+        conversation: &OwnedConversation,
+        files: Vec<ConversationFile>,
+    ) -> Result<()> {
+        let (node, id) = (self.node(), conversation.id());
+        self.write(conversation.owned().owner, move |tx| {
             Box::pin(async move {
                 for file in files {
-                    mark_stale(tx, file.conversation_id, &file.file_path, node).await?;
+                    mark_stale(tx, id, &file.file_path, node).await?;
                 }
                 Ok(())
             })
         })
         .await
+    }
+
+    /// The owner of a conversation, or `NOBODY` if the conversation is deleted. Uploads mark copies
+    /// under the lock of the owner. Every other write that locks several marks does so, too:
+    /// otherwise two nodes could each wait for a mark that the other has locked.
+    async fn owner_of_copies(&self, conversation: ConversationId) -> Result<UserId> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT user_id FROM conversations WHERE id = $1")
+                .bind(conversation.0)
+                .fetch_optional(c)
+                .await)?;
+        Ok(row.map_or(NOBODY, |(owner,)| UserId(owner)))
     }
 }

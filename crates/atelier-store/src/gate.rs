@@ -439,7 +439,11 @@ pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Re
 }
 
 /// The call, locked for this transaction.
-async fn lock_call(group: &mut GroupReader, project: ProjectId, id: CallId) -> Result<GatedCall> {
+pub(crate) async fn lock_call(
+    group: &mut GroupReader,
+    project: ProjectId,
+    id: CallId,
+) -> Result<GatedCall> {
     let call = match group.unwritten.calls.get(&id) {
         Some(call) => call.clone(),
         None => {

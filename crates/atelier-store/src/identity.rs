@@ -28,7 +28,7 @@ impl Store {
         if known == tenant.as_str() { Ok(()) } else { Err(Error::OtherTenant) }
     }
 
-    async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
+    pub(crate) async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> =
             on!(&mut conn, |c| sqlx::query_as("SELECT tenant_id FROM users WHERE id = $1")

@@ -23,7 +23,9 @@
 
 mod access;
 mod agents;
+mod ask_again;
 mod auto_interactions;
+mod budgets;
 mod clients;
 mod cluster_keys;
 mod collections;
@@ -58,10 +60,12 @@ mod snapshot;
 mod tasks;
 mod text_search;
 mod trouble;
+mod usage;
 mod writer;
 
 pub use access::{Owned, OwnedAgent, OwnedConversation, ProjectOwner};
 pub use agents::{AgentChanges, AgentRef};
+pub use budgets::{BudgetOwner, StoredBudget};
 pub use clients::{CLIENT_LEASE, Disconnect};
 pub use cluster_keys::KeyCheck;
 pub use collections::{Collection, FormerPart, Fullness, NewVectors};
@@ -93,6 +97,7 @@ pub use tasks::{
     AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
 };
 pub use trouble::{Load, Trouble};
+pub use usage::{UsageColumn, UsageFilter, UsageRow};
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use db::Db;
@@ -177,6 +182,10 @@ pub enum Error {
     /// The lease was lost: another node runs the task, or it has ended.
     #[error("the task is not this node's any more")]
     TaskLost,
+    #[error(
+        "the agent is at work on this task: ask again when the task waits for something or has ended"
+    )]
+    TaskAtWork,
     #[error("the task is {}", .0.as_str())]
     TaskSettled(TaskStatus),
     #[error("the plan is {}", .0.as_str())]

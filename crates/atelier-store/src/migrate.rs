@@ -38,6 +38,7 @@ macro_rules! migrations {
             30 "0030_collection_places",
             31 "0031_corrected_memories",
             34 "0034_neighbour_versions",
+            37 "0037_usage",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {

@@ -15,10 +15,11 @@ use crate::{
         messages::{touch_conversations, write_messages},
         request_keys::{RequestKeyRow, write_request_keys},
         tasks::{TaskWrite, settle_call, write_plans, write_steps, write_tasks},
+        usage::UsageRows,
     },
 };
 use atelier_core::{
-    AgentId, CallId, ConversationId, Event, Message, NewInteraction, Plan, ProjectId, TaskId,
+    AgentId, CallId, ConversationId, Event, Message, NewInteraction, Plan, ProjectId, Task, TaskId,
     UserId,
     gate::{Audit, GatedCall, Grant},
     task::Step,
@@ -53,6 +54,7 @@ pub(crate) struct PendingRows {
 pub(crate) struct CommitRows {
     pub(crate) events: Vec<PendingEvent>,
     pub(crate) interactions: Vec<PendingInteraction>,
+    pub(crate) usage: UsageRows,
     pub(crate) wakeups: Vec<Wakeup>,
 }
 
@@ -65,6 +67,20 @@ impl PendingRows {
     /// Sends a wakeup when the group is committed.
     pub(crate) fn wake(&mut self, wakeup: Wakeup) {
         self.at_commit.wakeups.push(wakeup);
+    }
+
+    /// Reports what a step of a task has used, and counts it.
+    pub(crate) fn count_step(&mut self, owned: &Owned, task: &Task, step: &Step) {
+        let used = Event::Usage {
+            task_id: task.id,
+            session_id: task.session_id,
+            agent_id: task.agent_id,
+            model: step.model.clone(),
+            usage: step.usage,
+            cost: step.cost,
+        };
+        self.emit(owned.project, owned.owner, &used);
+        self.at_commit.usage.add_step(owned, task, step);
     }
 
     /// Adds an interaction to an agent's memory.
@@ -130,15 +146,19 @@ impl CommitRows {
     pub(crate) fn append(&mut self, later: CommitRows) {
         self.events.extend(later.events);
         self.interactions.extend(later.interactions);
+        self.usage.append(later.usage);
         self.wakeups.extend(later.wakeups);
     }
 
-    /// Writes the interactions. The index is woken if any of them is new.
+    /// Writes the interactions and the usage. The index is woken if any interaction is new. Usage
+    /// comes last, because owners share the rows of their totals, which stay locked until the
+    /// commit.
     pub(crate) async fn write(&mut self, conn: &mut Conn) -> crate::Result<()> {
         let interactions = std::mem::take(&mut self.interactions);
         if write_interactions(conn, interactions).await?.new > 0 {
             self.wakeups.push(Wakeup::Memory);
         }
+        std::mem::take(&mut self.usage).write(conn).await?;
         Ok(())
     }
 }

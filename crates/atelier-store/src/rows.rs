@@ -10,6 +10,7 @@ pub(crate) mod interactions;
 pub(crate) mod messages;
 pub(crate) mod request_keys;
 pub(crate) mod tasks;
+pub(crate) mod usage;
 
 use crate::{Error, Result, db::Conn};
 use chrono::{DateTime, SubsecRound, Utc};
@@ -20,6 +21,11 @@ use uuid::Uuid;
 /// The current time with the precision that both databases store: microseconds.
 pub(crate) fn now() -> DateTime<Utc> {
     Utc::now().trunc_subsecs(6)
+}
+
+/// A day of UTC as the database has it. Texts of days have the order of the days.
+pub(crate) fn day(time: DateTime<Utc>) -> String {
+    time.format("%Y-%m-%d").to_string()
 }
 
 /// The database's time, so that all nodes agree.

@@ -74,9 +74,10 @@ pub struct Parked {
     pub verdicts: Vec<Verdict>,
 }
 
-/// What a call to a model used before it was abandoned.
-#[derive(Debug, Clone, Copy)]
+/// What a call to a model used that gave no answer.
+#[derive(Debug, Clone)]
 pub struct AbandonedUsage {
+    pub model: String,
     pub ran_ms: u64,
     pub usage: Usage,
     pub cost: f64,
@@ -164,8 +165,8 @@ pub(crate) async fn end_leased(
     }
 }
 
-/// Writes a step, and says whether it is new. The usage event is emitted once, however often the
-/// step is written.
+/// Writes a step, and says whether it is new. Its usage is reported and counted once, however often
+/// the step is written.
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     if has_withheld_calls(step) {
         on!(&mut tx.conn, |c| {
@@ -205,20 +206,8 @@ async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Re
         .map(drop))?;
         return Ok(false);
     }
-    let owned = &lease.owned;
-    tx.emit(owned.project, owned.owner, &usage_event(task, step));
+    tx.rows.count_step(&lease.owned, task, step);
     Ok(true)
-}
-
-fn usage_event(task: &Task, step: &Step) -> Event {
-    Event::Usage {
-        task_id: task.id,
-        session_id: task.session_id,
-        agent_id: task.agent_id,
-        model: step.model.clone(),
-        usage: step.usage,
-        cost: step.cost,
-    }
 }
 
 /// Ends a task that belongs to no plan. Returns the node that is to lease the next task of the
@@ -235,7 +224,7 @@ async fn finish_deferred(
     let load = QueueLoad::of_leased(group, lease).await?.without_one();
     let mut rows = PendingRows::default();
     if let Some(step) = &step {
-        rows.emit(owned.project, owned.owner, &usage_event(&task, step));
+        rows.count_step(owned, &task, step);
     }
     rows.wake(Wakeup::Work(task.id.0));
     remember_task(&mut rows, owned, &task, &origin.secrets);
@@ -415,23 +404,29 @@ impl Store {
         .await
     }
 
-    /// Counts what an abandoned call to a model used, even if its task has ended since.
+    /// Counts what an abandoned call to a model used, even if its task has ended or was deleted
+    /// since.
     pub async fn count_abandoned_usage(
         &self,
         lease: &TaskLease,
         used: AbandonedUsage,
     ) -> Result<()> {
-        let (owned, id) = (lease.owned.clone(), lease.task.id);
+        let (owned, task) = (lease.owned.clone(), lease.task.clone());
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let mut task = lock_task(tx, owned.project, id).await?;
-                task.ran_ms += used.ran_ms;
-                task.usage += used.usage;
-                task.cost += used.cost;
+                let AbandonedUsage { model, usage, cost, ran_ms } = used;
+                tx.rows.at_commit.usage.add(&owned, &task, &model, 0, usage, cost);
+                let mut task = match lock_task(tx, owned.project, task.id).await {
+                    Err(Error::NotFound) => return Ok(()),
+                    task => task?,
+                };
+                task.ran_ms += ran_ms;
+                task.usage += usage;
+                task.cost += cost;
                 // Only the record is written, because the lease may be lost by now.
                 on!(&mut tx.conn, |c| sqlx::query("UPDATE tasks SET record = $1 WHERE id = $2")
                     .bind(json(&task))
-                    .bind(id.0)
+                    .bind(task.id.0)
                     .execute(c)
                     .await
                     .map(drop))?;

@@ -314,12 +314,12 @@ impl Server {
         self.process.id()
     }
 
-    /// What the server printed at its start.
+    /// The lines that the server printed at its start.
     pub fn greeting(&self) -> String {
         self.greeting.join("\n")
     }
 
-    /// What the server has logged so far.
+    /// Everything that the server has logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
@@ -361,17 +361,15 @@ impl Server {
         User::new(self, token.into())
     }
 
+    /// All metrics, as Prometheus reads them.
+    pub async fn metrics(&self) -> String {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await.unwrap();
+        answer.text().await.unwrap()
+    }
+
     /// The value of a metric, with its labels as Prometheus writes them, or without labels.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self
-            .http
-            .get(format!("{}/metrics", self.url))
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap();
+        let text = self.metrics().await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().unwrap())
     }

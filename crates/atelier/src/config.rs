@@ -231,6 +231,7 @@ impl Config {
                  redis_url out"
             );
         }
+        self.work.budgets.validate().context("work.budgets")?;
         let least = atelier_store::Settings::MIN_CONNECTIONS;
         anyhow::ensure!(
             self.database_connections >= least,

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{fmt::Write as _, io::Write as _, path::PathBuf, process::ExitCode};
 
-/// Which layer is meant.
+/// The layer that a command works on.
 #[derive(clap::Args)]
 struct Which {
-    /// The folder whose layer is meant
+    /// The folder that the layer is over
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// The conversation whose layer is meant. Without it, the layer of `atelier tool`
+    /// The conversation whose layer to use [default: the layer of `atelier tool`]
     #[arg(long, value_name = "ID")]
     conversation: Option<ConversationId>,
     /// Print the answer of the tool as JSON
@@ -35,7 +35,7 @@ pub(crate) struct ChangesArgs {
 pub(crate) struct PathsArgs {
     #[command(flatten)]
     which: Which,
-    /// Files and folders, relative to the folder. Left out, all changes are meant
+    /// Files and folders, relative to the folder [default: all changes]
     paths: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct PathsArgs {
 pub(crate) struct UndoArgs {
     #[command(flatten)]
     which: Which,
-    /// The call to undo, as `land` prints it. Without it, the latest change
+    /// The call to undo, as `land` prints it [default: the latest change]
     call: Option<String>,
 }
 

@@ -106,7 +106,8 @@ async fn show(api: &ApiClient, path: &str, list: &List, json: bool) -> Result<()
 /// The longest text of a column.
 const MAX_COLUMN: usize = 60;
 
-fn table(entries: &[Value], fields: &[&str]) -> String {
+/// Entries in lines with columns, without a line of names.
+pub(crate) fn table(entries: &[Value], fields: &[&str]) -> String {
     let rows: Vec<Vec<String>> = entries
         .iter()
         .map(|entry| fields.iter().map(|at| cell(entry.pointer(at))).collect())

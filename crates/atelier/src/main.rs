@@ -28,6 +28,7 @@ mod sessions;
 mod telemetry;
 mod token;
 mod tool;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -70,6 +71,8 @@ enum Command {
     Approvals(lists::Approvals),
     /// List a project's tasks
     Tasks(lists::OfProject),
+    /// Show the tokens and the money that agents have used, and what is left of budgets
+    Usage(usage::Args),
     /// Show how the rules rate a command, a path or tool calls, and why
     Check(check::Args),
     /// Run one tool call in a folder, with rules and sandbox, and print its result
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Command::Conversations(args) => lists::conversations(&args),
         Command::Approvals(args) => lists::approvals(&args),
         Command::Tasks(args) => lists::tasks(&args),
+        Command::Usage(args) => usage::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
         Command::Changes(args) => layers::changes(&args),

@@ -44,6 +44,10 @@ pub(crate) const METRICS: &[Metric] = &[
         "atelier_worker_space_initializations_total",
         "Worker spaces that were created on this node.",
     ),
+    counter(
+        "atelier_budget_warnings_total",
+        "Budgets of which 80 % were used, by whose budget it is.",
+    ),
     counter("atelier_worker_space_alerts_total", "Alerts that worker spaces raised, by alert."),
     gauge("atelier_active_agents", "Agents that are at work on a task, of all projects."),
     gauge("atelier_agent_cache_entries", "Entries of all agent caches on this node."),

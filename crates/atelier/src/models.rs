@@ -42,7 +42,7 @@ enum Action {
         /// Store it even if the test fails
         #[arg(long)]
         force: bool,
-        /// For whom it is
+        /// Who can use the key
         #[arg(long = "for", value_enum, default_value_t, value_name = "WHOM")]
         level: Level,
     },
@@ -60,14 +60,14 @@ enum Action {
         /// Use the first model that has what it needs
         #[arg(long, conflicts_with = "model")]
         automatic: bool,
-        /// For whom it is
+        /// Who gets this default model
         #[arg(long = "for", value_enum, default_value_t, value_name = "WHOM")]
         level: Level,
     },
     /// Remove the stored key of a provider, or a provider of the server
     Remove {
         provider: String,
-        /// For whom it was
+        /// The level at which it is stored
         #[arg(long = "for", value_enum, default_value_t, value_name = "WHOM")]
         level: Level,
     },

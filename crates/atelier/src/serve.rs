@@ -13,7 +13,8 @@ use atelier_files::Files;
 use atelier_memory::{Memory, OpenAiAccess};
 use atelier_model::Models;
 use atelier_runtime::{
-    AgentServices, Bus, Gate, ModelKeys, NodeHealth, OwnFiles, Settings as RuntimeSettings, Spaces,
+    AgentServices, Budgets, Bus, Gate, ModelKeys, NodeHealth, OwnFiles,
+    Settings as RuntimeSettings, Spaces,
 };
 use atelier_server::{App, Auth, Listening, Loads, LocalKey, Services};
 use atelier_store::{KeyCheck, Store};
@@ -222,6 +223,7 @@ async fn build_app(
     let own_files = OwnFiles { files: files.clone(), gate: gate.clone() };
     let conversations =
         Conversations { own_files: own_files.clone(), tasks: tasks.clone(), mounts };
+    let budgets = Budgets::new(store.clone(), config.work.budgets.clone());
     let bus = Bus::new(AgentServices {
         store: store.clone(),
         spaces: spaces.clone(),
@@ -229,6 +231,7 @@ async fn build_app(
         memory: memory.clone(),
         keys: model_keys.clone(),
         own_files,
+        budgets: budgets.clone(),
         settings: config.work.clone(),
     });
     Ok(App::new(Services {
@@ -241,6 +244,7 @@ async fn build_app(
         files,
         settings: config.server.clone(),
         model_keys,
+        budgets,
         mcp_projects: projects.handler(),
         mcp_conversations: conversations.handler(),
         store,
@@ -363,6 +367,11 @@ async fn run_upkeep(app: App, config: Config) {
             }
             if let Err(error) = app.store.sweep_request_keys().await {
                 tracing::warn!(%error, "cannot remove expired idempotency keys");
+            }
+            match app.store.sweep_usage(config.work.keep_usage_days, Utc::now()).await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed old sums of usage"),
+                Err(error) => tracing::warn!(%error, "cannot remove old sums of usage"),
             }
             match app.bus.sweep(Utc::now()).await {
                 Ok(0) => {}

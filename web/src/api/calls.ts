@@ -1,6 +1,6 @@
 // The operations that the console uses, one function each.
 
-import { request } from "./client";
+import { address, request, send } from "./client";
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
@@ -72,6 +72,25 @@ export const testProvider = (provider: string, body: Schemas["ProviderTest"]) =>
 export const setDefaultModel = (body: Schemas["DefaultModelChange"]) =>
   request("PUT", "/my/models/default", { body });
 
+export type UsageReport = Schemas["UsageReport"];
+export type UsageSum = Schemas["UsageSum"];
+export type UsageFigures = Schemas["UsageFigures"];
+export type Budget = Schemas["Budget"];
+export type Budgets = Schemas["Budgets"];
+export type BudgetReport = Schemas["BudgetReport"];
+export type BudgetChange = Schemas["BudgetChange"];
+interface UsageQuery {
+  level: ModelLevel;
+  from: string;
+  to: string;
+  group_by: string;
+}
+export const usage = (query: UsageQuery) => request("GET", "/my/usage", { query });
+export const usageAsCsv = async (query: UsageQuery) =>
+  (await send(address("GET", "/my/usage", { query: { ...query, format: "csv" } }))).blob();
+export const budgets = () => request("GET", "/my/budgets");
+export const setBudget = (body: BudgetChange) => request("PUT", "/my/budgets", { body });
+
 export const projects = () =>
   all(async (query) => {
     const { projects, total } = await request("GET", "/my/projects", { query });
@@ -141,6 +160,17 @@ export const reject = (project: string, approval: string, reason: string | null)
   request("POST", "/my/projects/{project}/approvals/{approval}/reject", {
     path: { project, approval },
     body: { reason },
+  });
+/** Lets the question wait until it is answered. */
+export const keepWaiting = (project: string, approval: string) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/wait", {
+    path: { project, approval },
+    body: { wait: "until_answered" },
+  });
+/** Asks again about a call whose question has run out; returns the new call. */
+export const askAgain = (project: string, approval: string) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/ask-again", {
+    path: { project, approval },
   });
 export const decide = (project: string, decisions: Decision[]) =>
   request("POST", "/my/projects/{project}/approvals/decide", {

@@ -604,6 +604,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show budgets, and how much of them is used
+         * @description Your own budget, and those of your projects that have one. Admins also see the budgets of their
+         *     tenant and of its people, and admins of the server all budgets.
+         */
+        get: operations["usage_budgets"];
+        /**
+         * Set a budget
+         * @description People set their own budget. Admins of a tenant set the tenant's and those of its people. Admins
+         *     of the tenant `models.admin_tenant` set the server's and those of all tenants. For each number the
+         *     smallest counts of what was set and of the configuration, so nobody can raise what somebody above
+         *     has set. A task that has used up a budget ends with `budget_exceeded` before its next step.
+         */
+        put: operations["usage_set_budget"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/my/events": {
         parameters: {
             query?: never;
@@ -1654,6 +1682,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what models have used
+         * @description Steps of agents, of the planner and of its answers are counted, when they end. Requests that
+         *     test a key are not.
+         */
+        get: operations["usage_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/ready": {
         parameters: {
             query?: never;
@@ -1832,7 +1881,7 @@ export interface components {
             total: number;
         };
         /**
-         * @description What became of the question to a person about a call.
+         * @description The state of the question to a person about a call.
          * @enum {string}
          */
         ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
@@ -1861,7 +1910,7 @@ export interface components {
             via?: string | null;
         };
         /**
-         * @description What was decided about a call or about a permission.
+         * @description A decision about a call or a permission.
          * @enum {string}
          */
         AuditDecision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
@@ -1872,6 +1921,112 @@ export interface components {
              * @description How many entries there are in total.
              */
             total: number;
+        };
+        /** @description How much may be used. Days and months are those of UTC. Without a number there is no limit. */
+        Budget: {
+            /**
+             * Format: double
+             * @description US dollars in a day. Only models with known prices count.
+             * @default null
+             */
+            cost_per_day: number | null;
+            /**
+             * Format: double
+             * @description US dollars in a calendar month. Only models with known prices count.
+             * @default null
+             */
+            cost_per_month: number | null;
+            /**
+             * Format: int64
+             * @description Input and output tokens in a day.
+             * @default null
+             */
+            tokens_per_day: number | null;
+            /**
+             * Format: int64
+             * @description Input and output tokens in a calendar month.
+             * @default null
+             */
+            tokens_per_month: number | null;
+        };
+        /** @description The budget to set. Budgets of projects are part of their settings (`budget`). */
+        BudgetChange: {
+            /** @description The numbers. Without any, the budget is removed. */
+            budget: components["schemas"]["Budget"];
+            /** @description `person`, `tenant` or `server`. */
+            scope: components["schemas"]["BudgetScope"];
+            /** @description The tenant [default: your own]. Admins of the server set budgets for all tenants. */
+            tenant?: string | null;
+            user_id?: components["schemas"]["UserId"] | null;
+        };
+        /**
+         * @description How long a budget lasts.
+         * @enum {string}
+         */
+        BudgetPeriod: "day" | "month";
+        /** @description One budget, and how much of it is used. */
+        BudgetReport: {
+            /** @description What holds: for each number the smallest of the configuration and of what was set. */
+            budget: components["schemas"]["Budget"];
+            project_id?: components["schemas"]["ProjectId"] | null;
+            scope: components["schemas"]["BudgetScope"];
+            /** @description What was set, and at which level. */
+            set: components["schemas"]["BudgetSet"][];
+            /** @description The tenant, for budgets of tenants. */
+            tenant?: string | null;
+            used: components["schemas"]["Spending"];
+            user_id?: components["schemas"]["UserId"] | null;
+        };
+        /**
+         * @description What a budget is for.
+         * @enum {string}
+         */
+        BudgetScope: "server" | "tenant" | "project" | "person";
+        /** @description A budget as somebody has set it. */
+        BudgetSet: {
+            budget: components["schemas"]["Budget"];
+            level: components["schemas"]["ModelLevel"];
+            /**
+             * Format: date-time
+             * @description When it was set; null for a project, whose budget is part of its settings.
+             */
+            updated_at?: string | null;
+        };
+        /**
+         * @description What a budget counts.
+         * @enum {string}
+         */
+        BudgetUnit: "tokens" | "cost";
+        /**
+         * @description A budget that holds for the project is nearly or wholly used up. Sent once for each number of
+         *     a budget, to the project that noticed it first. The numbers are null for the budgets of a
+         *     tenant and of the server, because they would tell about others.
+         */
+        BudgetWarningEvent: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: double */
+            limit?: number | null;
+            period: components["schemas"]["BudgetPeriod"];
+            project_id: components["schemas"]["ProjectId"];
+            scope: components["schemas"]["BudgetScope"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "BUDGET_WARNING";
+            unit: components["schemas"]["BudgetUnit"];
+            /** Format: double */
+            used?: number | null;
+        };
+        /** @description The budgets that hold for you, and those that you may set. */
+        Budgets: {
+            budgets: components["schemas"]["BudgetReport"][];
+            /**
+             * @description The levels at which you may set budgets: `own` is your own, `tenant` those of your tenant and
+             *     of its people, `server` those of the server and of any tenant.
+             */
+            may_set: components["schemas"]["ModelLevel"][];
         };
         BusReport: {
             queues: components["schemas"]["QueueReport"][];
@@ -1918,8 +2073,8 @@ export interface components {
              */
             destinations: string[];
             /**
-             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings of a
-             *     lower verdict are left out.
+             * @description All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings with
+             *     a lower verdict are left out.
              * @default []
              */
             findings: string[];
@@ -1945,7 +2100,7 @@ export interface components {
          * @description One tool call.
          */
         CallId: string;
-        /** @description What a call would change, as the machine found. */
+        /** @description The change that a call would make, as the machine found it. */
         CallPreview: {
             /**
              * @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. For
@@ -1959,8 +2114,8 @@ export interface components {
             diff: string;
         };
         /**
-         * @description How a machine rates a call. It can see more than the server: a link that leads to a secret file,
-         *     or a stricter rule of the machine's owner.
+         * @description How a machine rates a call. A machine can find more than the server: a link that leads to a
+         *     secret file, or a stricter rule of the machine's owner.
          */
         CallRating: {
             /** @description Everything that the machine found. Older machines tell only the rule. */
@@ -2033,7 +2188,7 @@ export interface components {
          */
         CloseReason: "inactive" | "session_ended" | "reset";
         /**
-         * @description What has to happen to an agent's collection in the index.
+         * @description The state of an agent's collection in the index.
          * @enum {string}
          */
         CollectionState: "wanted" | "live" | "gone";
@@ -2404,7 +2559,7 @@ export interface components {
             /** @description The model that answers, such as `openai/gpt-4o`, or `demo`; null if none can. */
             answered_by?: string | null;
             chosen?: components["schemas"]["ModelLevel"] | null;
-            /** @description Why none can. */
+            /** @description Why no model can answer. */
             problem?: string | null;
         };
         /** @description The model to use by default. */
@@ -2414,7 +2569,7 @@ export interface components {
             model?: string | null;
         };
         /** @description An event of a project. `type` says which one. */
-        Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
+        Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["BudgetWarningEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
         FailureCode: ("approval_rejected" | "approval_required" | "approval_timeout" | "cancelled" | "client_lost" | "denied" | "invalid_settings" | "isolation_required" | "no_client" | "not_begun" | "arguments_too_long" | "invalid_call" | "invalid_params" | "pattern_invalid" | "timeout_exceeded" | "unknown_tool" | "already_exists" | "binary_file" | "conflict" | "directory_not_empty" | "edit_empty" | "edit_mismatch" | "file_size_exceeded" | "invalid_utf8" | "io_error" | "link_refused" | "name_too_long" | "not_a_directory" | "not_a_file" | "not_encodable" | "not_found" | "path_empty" | "path_not_allowed" | "path_outside_workspace" | "path_protected" | "path_reserved" | "path_too_deep" | "path_too_long" | "path_unprintable" | "pattern_not_allowed" | "permission_denied" | "stale" | "too_many_links" | "write_not_allowed" | "command_failed" | "command_not_allowed" | "command_not_found" | "command_timeout" | "sandbox_failed" | "digest_mismatch" | "failed" | "internal" | "low_only" | "result_too_large" | "unknown") | string;
         /** @description One change of a conversation's files, as an event reports it. */
         FileChange: {
@@ -2529,7 +2684,7 @@ export interface components {
             session: string;
             /** Format: date-time */
             withdrawn_at?: string | null;
-            /** @description What the permission allows, described for people. */
+            /** @description The calls that the permission allows, described for people. */
             words: string;
         };
         /** Format: uuid */
@@ -2604,7 +2759,7 @@ export interface components {
          */
         InteractionId: string;
         /**
-         * @description What kind of interaction it is.
+         * @description The kind of an interaction.
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
@@ -2676,7 +2831,7 @@ export interface components {
             tenant: string;
             user_id: components["schemas"]["UserId"];
         };
-        /** @description What a user or an agent says in a conversation. */
+        /** @description A message that a user or an agent writes in a conversation. */
         Message: {
             agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
@@ -2775,12 +2930,12 @@ export interface components {
             providers: string[];
         };
         /**
-         * @description For whom a key or a default model is. What is nearer to the person comes first.
+         * @description For whom a key, a default model, usage or a budget is. What is nearer to the person comes first.
          * @enum {string}
          */
         ModelLevel: "own" | "tenant" | "server";
         ModelProvider: {
-            /** @description The address of its API. Only those see it who may change the server's providers. */
+            /** @description The address of its API. Only people who may change the server's providers see it. */
             base_url?: string | null;
             /** @description Where the key comes from that your agents use. */
             key: components["schemas"]["KeyOrigin"];
@@ -2798,7 +2953,7 @@ export interface components {
         ModelsOverview: {
             /** @description Other names that agents can use for models, and what they stand for. */
             aliases: components["schemas"]["ModelAlias"][];
-            /** @description What agents use that name no model of a provider. */
+            /** @description The model of agents that name no model of a provider. */
             default: components["schemas"]["DefaultModel"];
             /** @description The levels at which you may change keys and the default model. */
             may_change: components["schemas"]["ModelLevel"][];
@@ -2906,7 +3061,7 @@ export interface components {
              */
             lease_seconds: number;
             run_id: components["schemas"]["RunId"];
-            /** @description What the sync before the run did. */
+            /** @description The result of the sync before the run. */
             sync: components["schemas"]["SyncReport"];
             /** @description The folder on the server's machine that the program works in. */
             workspace_path: string;
@@ -3090,7 +3245,7 @@ export interface components {
          * @enum {string}
          */
         ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "client_taken" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "content_expired" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "idempotency_key_reused" | "queue_full" | "too_many_requests" | "too_many_streams" | "too_many_open_calls" | "call_storage_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long" | "disk_full";
-        /** @description What a user works on, with its agents, conversations and tool calls. */
+        /** @description A user's project, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
             created_at: string;
@@ -3166,7 +3321,7 @@ export interface components {
             agent: string;
             /** @description The ids of the tasks that have to be completed first. */
             depends_on?: string[];
-            /** @description What the agent has to do. */
+            /** @description The work for the agent. */
             description: string;
             id: string;
         };
@@ -3299,8 +3454,8 @@ export interface components {
             token: string;
         };
         /**
-         * @description What the bearer of a token may do. A role alone gives access to no project: ownership is checked
-         *     too.
+         * @description A role says what the bearer of a token may do. A role alone gives access to no project:
+         *     ownership is checked too.
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
@@ -3423,6 +3578,21 @@ export interface components {
         };
         /** @description The current state of what a stream is about. */
         Snapshot: components["schemas"]["ProjectSnapshot"] | components["schemas"]["UserSnapshot"];
+        /** @description What was used today and in this month. */
+        Spending: {
+            this_month: components["schemas"]["Spent"];
+            today: components["schemas"]["Spent"];
+        };
+        /** @description What was used in some time. */
+        Spent: {
+            /**
+             * Format: double
+             * @description US dollars, as far as prices are known.
+             */
+            cost: number;
+            /** Format: int64 */
+            tokens: number;
+        };
         /**
          * @description How well a part works. A worse status is greater.
          * @enum {string}
@@ -3493,7 +3663,7 @@ export interface components {
             deleted: string[];
             /** @description How many files were copied from the object store into the folder. */
             fetched: number;
-            /** @description What is in the folder but cannot be stored. */
+            /** @description Entries of the folder that cannot be stored. */
             left_alone: components["schemas"]["LeftAlone"][];
             modified: string[];
             /** @description How many files were removed from the folder because they had been deleted. */
@@ -3608,21 +3778,18 @@ export interface components {
             code: components["schemas"]["TaskFailureCode"];
             detail: string;
         };
-        TaskFailureCode: ("agent_deleted" | "cancelled" | "conversation_deleted" | "dependency_failed" | "interrupted" | "invalid_plan" | "invalid_settings" | "limit_reached" | "no_agent" | "no_agents" | "no_plan" | "outdated" | "plan_rejected" | "session_ended" | "store_unavailable" | "worker_space_reset" | "invalid_model_config" | "model_context_exceeded" | "model_filtered" | "model_key_refused" | "model_key_unreadable" | "model_keys_unreadable" | "model_malformed_answer" | "model_quota_spent" | "model_rate_limited" | "model_refused" | "model_said_nothing" | "model_stream_cut" | "model_timeout" | "model_unavailable" | "model_unreachable" | "no_model_key" | "unknown_model_provider") | string;
+        TaskFailureCode: ("agent_deleted" | "budget_exceeded" | "cancelled" | "conversation_deleted" | "dependency_failed" | "interrupted" | "invalid_plan" | "invalid_settings" | "limit_reached" | "no_agent" | "no_agents" | "no_plan" | "outdated" | "plan_rejected" | "session_ended" | "store_unavailable" | "worker_space_reset" | "invalid_model_config" | "model_context_exceeded" | "model_filtered" | "model_key_refused" | "model_key_unreadable" | "model_keys_unreadable" | "model_malformed_answer" | "model_quota_spent" | "model_rate_limited" | "model_refused" | "model_said_nothing" | "model_stream_cut" | "model_timeout" | "model_unavailable" | "model_unreachable" | "no_model_key" | "unknown_model_provider") | string;
         /**
          * Format: uuid
          * @description One task of an agent.
          */
         TaskId: string;
         /**
-         * @description What a task is for.
+         * @description The purpose of a task.
          * @enum {string}
          */
         TaskKind: "work" | "plan" | "answer";
-        /**
-         * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
-         *     the server applies.
-         */
+        /** @description The limits of a task. If a limit is missing, the limit of the project or of the server applies. */
         TaskLimits: {
             /**
              * Format: double
@@ -3786,7 +3953,7 @@ export interface components {
              *     again.
              */
             claimed: boolean;
-            /** @description What a permission for calls like this one covers. */
+            /** @description The class of calls that a permission given with this call covers. */
             class?: components["schemas"]["CallClass"];
             client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
@@ -3803,7 +3970,7 @@ export interface components {
             error?: components["schemas"]["CallFailure"] | null;
             grant_id?: components["schemas"]["GrantId"] | null;
             network: boolean;
-            /** @description What the call waits for, or why it needs approval again, in one sentence. */
+            /** @description Why the call waits, or why it needs approval again, in one sentence. */
             note?: string | null;
             preview?: components["schemas"]["CallPreview"] | null;
             project_id: components["schemas"]["ProjectId"];
@@ -4045,6 +4212,64 @@ export interface components {
             type: "USAGE";
             usage: components["schemas"]["Usage"];
         };
+        /** @description How much was used. */
+        UsageFigures: {
+            /**
+             * Format: double
+             * @description US dollars, as far as prices are known.
+             */
+            cost: number;
+            /** Format: int64 */
+            input_tokens: number;
+            /** Format: int64 */
+            output_tokens: number;
+            /**
+             * Format: int64
+             * @description How many times a model has answered.
+             */
+            steps: number;
+        };
+        /**
+         * @description What usage can be summed by.
+         * @enum {string}
+         */
+        UsageGroup: "day" | "project" | "agent" | "model" | "person";
+        /** @description What models have used in some days. */
+        UsageReport: {
+            /**
+             * Format: date
+             * @description The first day. Days are those of UTC.
+             */
+            from: string;
+            group_by: components["schemas"]["UsageGroup"][];
+            /** @description Whose usage it is. */
+            level: components["schemas"]["ModelLevel"];
+            /** @description The levels whose usage you may see. */
+            may_see: components["schemas"]["ModelLevel"][];
+            /** @description One sum for each group, in the order of the groups. Days without usage are left out. */
+            rows: components["schemas"]["UsageSum"][];
+            /**
+             * Format: date
+             * @description The last day.
+             */
+            to: string;
+            total: components["schemas"]["UsageFigures"];
+        };
+        /** @description What was used in one group. Fields by which the report does not group are null. */
+        UsageSum: components["schemas"]["UsageFigures"] & {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            agent_name?: string | null;
+            /** Format: date */
+            day?: string | null;
+            /** @description The model that answered, such as `openai/gpt-4o`. */
+            model?: string | null;
+            project_id?: components["schemas"]["ProjectId"] | null;
+            /** @description The name of the project; null if it was deleted long ago. */
+            project_name?: string | null;
+            /** @description The tenant of the person. */
+            tenant?: string | null;
+            user_id?: components["schemas"]["UserId"] | null;
+        };
         /**
          * Format: uuid
          * @description The user of a token: its `sub` claim.
@@ -4161,7 +4386,7 @@ export interface components {
             workspace_path?: string | null;
         };
         /**
-         * @description Where the file tools of a project's agents act.
+         * @description The place where the file tools of a project's agents act.
          * @enum {string}
          */
         WorkspaceKind: "client" | "conversation";
@@ -8541,6 +8766,201 @@ export interface operations {
             };
             /** @description The request arrived too slowly */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    usage_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The budgets */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budgets"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    usage_set_budget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BudgetChange"];
+            };
+        };
+        responses: {
+            /** @description Stored */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such person in your tenant */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -16253,6 +16673,103 @@ export interface operations {
             };
             /** @description The worker space was reset while the request ran */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or one of your limits is reached; see `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed; its log says why */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    usage_usage: {
+        parameters: {
+            query?: {
+                /** @description The first day (UTC). The default is 29 days before the last one. */
+                from?: string;
+                /** @description The last day (UTC). The default is today. */
+                to?: string;
+                /** @description What to sum by, separated by commas: `day`, `project`, `agent`, `model`, `person`. */
+                group_by?: string;
+                /** @description Whose usage: your own projects', that of all people of your tenant, or the server's. */
+                level?: "own" | "tenant" | "server";
+                /** @description Only this project. */
+                project_id?: components["schemas"]["ProjectId"];
+                /** @description The form of the answer. Without it, the header `Accept` decides. */
+                format?: "json" | "csv";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sums */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageReport"];
+                    "text/csv": string;
+                };
+            };
+            /** @description The token is missing, expired, revoked or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request arrived too slowly */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

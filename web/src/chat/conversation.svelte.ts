@@ -124,6 +124,7 @@ export class OpenConversation {
       case "TOOL_APPROVAL_REQUEST":
         if (data.task_id && data.session_id === this.session) this.refreshTask(data.task_id);
         break;
+      case "TOOL_APPROVAL_EXTENDED":
       case "TOOL_CALL_UPDATED":
         for (const task of this.details.values())
           if (task.calls.some((call) => call.tool_id === data.tool_id)) this.refreshTask(task.id);

@@ -1,5 +1,6 @@
 import { riskName, toolName } from "../calls/describe";
-import { t } from "../i18n/index.svelte";
+import { number, t } from "../i18n/index.svelte";
+import { money } from "../i18n/money";
 import type { LiveEvent } from "../live/event";
 
 export const KINDS = [
@@ -97,6 +98,11 @@ export function describe({ data }: LiveEvent): string {
       });
     case "CONTEXT_RETRIEVED":
       return t("event.CONTEXT_RETRIEVED", { count: String(data.interactions.length) });
+    case "BUDGET_WARNING": {
+      const amount = data.unit === "cost" ? money : number;
+      if (data.limit == null || data.used == null) return t(`event.BUDGET_WARNING.${data.scope}`);
+      return t("event.BUDGET_WARNING", { used: amount(data.used), limit: amount(data.limit) });
+    }
     case "CONTEXT_LIMIT_WARNING":
       return t("event.CONTEXT_LIMIT_WARNING", {
         total: String(data.total_vectors),
@@ -111,6 +117,7 @@ export function describe({ data }: LiveEvent): string {
     case "WORKER_SPACE_READY":
     case "CLIENT_DISCONNECTED":
     case "TOOL_APPROVAL_WARNING":
+    case "TOOL_APPROVAL_EXTENDED":
     case "GRANT_WITHDRAWN":
       return t(`event.${data.type}`);
     default:

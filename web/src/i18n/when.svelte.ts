@@ -25,6 +25,12 @@ export function dateTime(time: string): string {
   );
 }
 
+/** A day of UTC, such as `2026-01-31`, in the user's form. */
+export function day(iso: string): string {
+  const format = { day: "numeric", month: "short", timeZone: "UTC" } as const;
+  return new Intl.DateTimeFormat(region(), format).format(new Date(iso));
+}
+
 export function clock(time: string | number): string {
   return formatClock(region()).format(new Date(time));
 }

@@ -31,6 +31,7 @@ export function commands(): Command[] {
   add(t("projects.new"), link.newProject());
   add(t("nav.activity"), link.activity());
   add(t("models.title"), link.models());
+  add(t("usage.title"), link.usage());
   add(t("account.sessions"), link.account());
   if (session.me?.role === "admin") add(t("nav.overview"), link.overview());
   for (const { id, name } of projects.all.values()) {

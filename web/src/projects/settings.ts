@@ -4,7 +4,7 @@ type Settings = Record<string, unknown>;
 
 interface NumberField {
   kind: "number";
-  group: "planner" | "limits";
+  group: "planner" | "limits" | "budget";
   name: string;
   min: number;
   max?: number;
@@ -20,6 +20,10 @@ export const NUMBERS = [
   { kind: "number", group: "limits", name: "max_tokens", min: 1, max: 1_000_000_000_000 },
   { kind: "number", group: "limits", name: "max_seconds", min: 1, max: 86_400 },
   { kind: "number", group: "limits", name: "max_cost", min: 0, fraction: true },
+  { kind: "number", group: "budget", name: "tokens_per_day", min: 1, max: 1e15 },
+  { kind: "number", group: "budget", name: "tokens_per_month", min: 1, max: 1e15 },
+  { kind: "number", group: "budget", name: "cost_per_day", min: 0, max: 1e9, fraction: true },
+  { kind: "number", group: "budget", name: "cost_per_month", min: 0, max: 1e9, fraction: true },
 ] as const satisfies NumberField[];
 
 /** Whether scripts run without a question, after a question, or not at all. */
@@ -32,14 +36,19 @@ export interface Draft {
   no_network: boolean;
   /** Whether scripts may run in a layer; empty if the project does not say. */
   shell: "" | (typeof SHELL_MODES)[number];
+  /** How many seconds a question waits; `null` if the project does not say, or if it waits until it is answered. */
+  wait: number | null;
+  until_answered: boolean;
   /** Denied tools and commands, one per line. */
   deny: string;
 }
 
 const KNOWN = {
-  "": ["policy", "planner", "limits", "metadata"],
+  "": ["policy", "planner", "limits", "budget", "approvals", "metadata"],
   "planner": ["model", "max_tasks", "budget", "approve_above"],
   "limits": ["max_steps", "max_tokens", "max_cost", "max_seconds"],
+  "budget": ["tokens_per_day", "tokens_per_month", "cost_per_day", "cost_per_month"],
+  "approvals": ["wait"],
   "policy": ["deny", "at_least", "no_network", "shell"],
 } as const;
 
@@ -53,6 +62,7 @@ function group(settings: Settings, name: string): Settings {
 export function draftOf(settings: Settings): Draft {
   const { model } = group(settings, "planner");
   const { no_network, deny, shell } = group(settings, "policy");
+  const { wait } = group(settings, "approvals");
   return {
     model: typeof model === "string" ? model : "",
     numbers: Object.fromEntries(
@@ -61,6 +71,8 @@ export function draftOf(settings: Settings): Draft {
         return [`${of}.${name}`, typeof value === "number" ? value : null];
       }),
     ),
+    wait: typeof wait === "number" ? wait : null,
+    until_answered: wait === "until_answered",
     no_network: no_network === true,
     shell: SHELL_MODES.find((mode) => mode === shell) ?? "",
     deny: Array.isArray(deny) ? deny.join("\n") : "",
@@ -79,6 +91,7 @@ export function withDraft(settings: Settings, draft: Draft): Settings {
   };
   set("planner", "model", draft.model.trim());
   for (const { group: of, name } of NUMBERS) set(of, name, draft.numbers[`${of}.${name}`] ?? null);
+  set("approvals", "wait", draft.until_answered ? "until_answered" : draft.wait);
   const deny = draft.deny.split("\n").map((line) => line.trim());
   const lines = deny.filter(Boolean);
   set("policy", "deny", lines.length > 0 ? lines : null);

@@ -143,6 +143,9 @@ function apply(event: LiveEvent): void {
     case "TOOL_APPROVAL_REQUEST":
       inbox.approvalRequested(project_id, data.tool_id, data.approval_id, data.expires_at);
       break;
+    case "TOOL_APPROVAL_EXTENDED":
+      inbox.approvalExtended(data.tool_id, data.approval_id, data.expires_at);
+      break;
     case "TOOL_CALL_UPDATED":
       inbox.callUpdated(project_id, data.tool_id, data.status, created_at);
       break;

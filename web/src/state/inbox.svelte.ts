@@ -11,6 +11,9 @@ interface CallRef {
   tool: string;
 }
 
+/** When a question runs out, for sorting: those that wait until they are answered come last. */
+const expiry = ({ approval }: api.ToolCall) => approval?.expires_at ?? "~";
+
 /** The tool calls that need this user's approval, in all their projects. */
 class Inbox {
   /** Pending calls by tool id. A stale call is asked about again under the same id, with a new approval. */
@@ -34,9 +37,7 @@ class Inbox {
   #generation = 0;
 
   readonly inOrder = $derived(
-    [...this.pending.values()].sort((a, b) =>
-      (a.approval?.expires_at ?? "").localeCompare(b.approval?.expires_at ?? ""),
-    ),
+    [...this.pending.values()].sort((a, b) => expiry(a).localeCompare(expiry(b))),
   );
 
   load(): Promise<void> {
@@ -44,11 +45,29 @@ class Inbox {
   }
 
   /** Handles the event that a call needs approval. */
-  approvalRequested(project: string, tool: string, approval: string, expiresAt: string): void {
+  approvalRequested(
+    project: string,
+    tool: string,
+    approval: string,
+    expiresAt: string | null | undefined,
+  ): void {
     if (this.pending.get(tool)?.approval_id === approval) return;
     // A replay repeats requests that expired long ago.
-    if (Date.parse(expiresAt) + 60_000 < Date.now()) return;
+    if (expiresAt && Date.parse(expiresAt) + 60_000 < Date.now()) return;
     this.#calls.request({ project, tool });
+  }
+
+  /** Handles the event that a question waits longer. */
+  approvalExtended(tool: string, approval: string, expiresAt: string | null | undefined): void {
+    const call = this.pending.get(tool);
+    if (!call?.approval || call.approval_id !== approval) return;
+    this.changedHere({ ...call, approval: { ...call.approval, expires_at: expiresAt ?? null } });
+  }
+
+  /** Takes the new state of a call that still waits. */
+  changedHere(call: api.ToolCall): void {
+    if (this.pending.has(call.tool_id))
+      this.pending = new Map(this.pending).set(call.tool_id, call);
   }
 
   /** Takes the response to a decision that was made in this tab. */

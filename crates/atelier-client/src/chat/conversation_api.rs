@@ -6,8 +6,8 @@ use atelier_api::{
     work::PlanDetails,
 };
 use atelier_core::{
-    Conversation, ConversationId, Message, MessageRole, PlanStatus, Task, TaskFailure, TaskStatus,
-    Usage,
+    ApprovalId, Conversation, ConversationId, Message, MessageRole, PlanStatus, Task, TaskFailure,
+    TaskId, TaskStatus, Usage, gate::GatedCall,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -18,7 +18,15 @@ pub(crate) struct ConversationApi {
     pub(crate) id: ConversationId,
 }
 
+/// A question of a task that has run out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunOut {
+    approval: ApprovalId,
+    task: TaskId,
+}
+
 /// The state of the work, or how it ended.
+#[derive(Default)]
 pub(crate) struct WorkStatus {
     pub(crate) settled: bool,
     pub(crate) completed: bool,
@@ -58,6 +66,34 @@ impl ConversationApi {
             .api
             .post(&self.project.path(&format!("chat/{}/message", self.id)), &message)
             .await
+    }
+
+    /// Asks again about a call of a task, whose question has run out. Returns the work that goes on
+    /// with it.
+    pub(crate) async fn ask_again(&self, RunOut { approval, task }: RunOut) -> Result<Accepted> {
+        self.project.ask_again(approval).await?;
+        self.work_of(task).await
+    }
+
+    /// The state of the work that a question belongs to.
+    pub(crate) async fn status_of(&self, question: RunOut) -> Result<WorkStatus> {
+        self.status(self.work_of(question.task).await?).await
+    }
+
+    async fn work_of(&self, task: TaskId) -> Result<Accepted> {
+        let task: Task = self.project.api.get(&self.project.path(&format!("tasks/{task}"))).await?;
+        Ok(Accepted { message_id: task.message_id, task_id: task.id, plan_id: task.plan_id })
+    }
+
+    /// The newest question of this conversation that has run out and was not asked again.
+    pub(crate) async fn newest_run_out(&self) -> Result<Option<RunOut>> {
+        let calls = self.project.run_out().await?;
+        let fits = |call: &GatedCall| {
+            call.session_id == Some(self.id) && call.has_run_out() && call.asked_again.is_none()
+        };
+        let mut fitting = calls.into_iter().filter(fits);
+        Ok(fitting
+            .find_map(|call| Some(RunOut { approval: call.approval_id?, task: call.task_id? })))
     }
 
     /// The path of the plan with all its tasks or, without a plan, of the task.

@@ -19,13 +19,16 @@ pub(super) enum Command {
     Undo,
     Cost,
     Resume(Option<String>),
+    Again,
     New,
     Help,
     Quit,
 }
 
-const NAMES: [&str; 10] =
-    ["/agent", "/model", "/plan", "/diff", "/undo", "/cost", "/resume", "/new", "/help", "/quit"];
+const NAMES: [&str; 11] = [
+    "/agent", "/model", "/plan", "/diff", "/undo", "/cost", "/resume", "/again", "/new", "/help",
+    "/quit",
+];
 
 const HELP: &str = "\
 /agent [NAME]   talk to this agent; without a name: list them; `/agent auto`: let the project plan
@@ -35,6 +38,7 @@ const HELP: &str = "\
 /undo           take back the last change, if this server can
 /cost           show what this session has used
 /resume [ID]    continue another conversation
+/again          ask the last question again that expired before you answered
 /new            begin a new conversation
 /help           show this
 /quit           leave (also Ctrl-D, or Ctrl-C twice)
@@ -59,6 +63,7 @@ impl Command {
             "/undo" => Ok(Self::Undo),
             "/cost" => Ok(Self::Cost),
             "/resume" => Ok(Self::Resume(argument)),
+            "/again" => Ok(Self::Again),
             "/new" => Ok(Self::New),
             "/help" => Ok(Self::Help),
             "/quit" | "/exit" => Ok(Self::Quit),
@@ -144,7 +149,8 @@ impl Session {
                 self.say(HELP);
                 Ok(())
             }
-            Command::Quit => Ok(()),
+            // They do more than a command may, so the session handles them itself.
+            Command::Again | Command::Quit => Ok(()),
         }
     }
 

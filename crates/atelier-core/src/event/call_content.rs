@@ -1,4 +1,4 @@
-//! Events without what the calls in them are about, for programs that may not see every call.
+//! Removes the content of calls from events, for programs that may not see every call.
 
 use super::Event;
 use crate::{
@@ -12,12 +12,11 @@ use serde_json::json;
 const SEE_THE_CALL: &str = "See the call.";
 
 impl Event {
-    /// The event without what a call is about, which a program can look up for its own calls.
-    /// `None` if the event says nothing that has to be left out. What nobody has to be asked about
-    /// stays.
+    /// The event without parameters and results of calls, which a program can look up for its own
+    /// calls. `None` if there is nothing to remove. Calls that need no approval stay as they are.
     ///
-    /// Every event is named here, and every field of those about calls, so that a new one has to be
-    /// decided about before it compiles.
+    /// The match names every event, and every field of events about calls, so that a new one does
+    /// not compile until somebody has decided about it.
     pub fn without_call_content(self, project: ProjectId) -> Option<Self> {
         let link =
             |tool_id: CallId| json!({ LINK: format!("/my/projects/{project}/tools/{tool_id}") });
@@ -40,7 +39,8 @@ impl Event {
                 requested_by,
             },
             Self::ToolApprovalRequest { risk_level: Verdict::Low, .. } => return None,
-            // A layer belongs to whoever works in it.
+            // A layer belongs to the program or agent that works in it, so other programs do not
+            // see such a call.
             Self::ToolExecutionSignal { risk_level: Verdict::Low, ref tool_name, .. }
                 if !is_in_layer(tool_name) =>
             {
@@ -119,7 +119,7 @@ impl Event {
                 let error = Some(CallFailure::new(code, SEE_THE_CALL));
                 Self::ToolCallUpdated { tool_id, session_id, status, error }
             }
-            // They name calls and say nothing of their content.
+            // These name calls, but not their content.
             Self::ToolCallUpdated { tool_id: _, session_id: _, status: _, error: None }
             | Self::ToolApprovalWarning {
                 approval_id: _,
@@ -127,9 +127,15 @@ impl Event {
                 session_id: _,
                 expires_at: _,
             }
+            | Self::ToolApprovalExtended {
+                approval_id: _,
+                tool_id: _,
+                session_id: _,
+                expires_at: _,
+            }
             | Self::ToolResultAck { tool_id: _, attempt: _, status: _ } => return None,
-            // They are about no single call. What a person must not show to programs in the
-            // conversations among them is left out elsewhere.
+            // These are not about a single call. The secrets that a person's conversations may
+            // contain are removed elsewhere.
             Self::ProjectCreated { .. }
             | Self::ProjectUpdated { .. }
             | Self::ProjectDeleted {}
@@ -150,6 +156,7 @@ impl Event {
             | Self::PlanApprovalRequest { .. }
             | Self::PlanUpdated { .. }
             | Self::Usage { .. }
+            | Self::BudgetWarning { .. }
             | Self::WorkerSpaceReady { .. }
             | Self::WorkerSpaceClosed { .. }
             | Self::WorkerSpaceAlert { .. }
@@ -199,8 +206,8 @@ mod tests {
             agent_id: None,
             session_id: None,
             task_id: None,
-            timeout_seconds: 1,
-            expires_at: chrono::DateTime::UNIX_EPOCH,
+            timeout_seconds: Some(1),
+            expires_at: Some(chrono::DateTime::UNIX_EPOCH),
         };
         let signal = |risk_level| Event::ToolExecutionSignal {
             tool_id,

@@ -5,7 +5,7 @@ use crate::{ApprovalId, CallId, GrantId, UserId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-/// What was decided about a call or about a permission.
+/// A decision about a call or a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -14,6 +14,10 @@ pub enum AuditDecision {
     Rejected,
     /// Nobody decided in time.
     Expired,
+    /// A person let the question wait longer.
+    Extended,
+    /// A person had the question asked again that had run out.
+    AskedAgain,
     Cancelled,
     /// A standing permission let the call run without a question.
     Granted,

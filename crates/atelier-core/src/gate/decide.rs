@@ -1,4 +1,4 @@
-//! Where it is decided whether a tool call runs, is asked about or is refused.
+//! Decides whether a tool call runs, is asked about or is refused.
 //!
 //! Decisions are pure. A decision takes the call, what happened to it ([`GateInput`]) and the state
 //! of its project ([`DecisionContext`]). It returns the changed call and the [`Effects`] to store.
@@ -6,12 +6,12 @@
 //! never overlap.
 
 use super::{
-    Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, Grant, GrantScope, Refusal, ToolOutcome, covering_grant,
+    AskedAgain, AskedBy, Audit, AuditDecision, CallFailure, CallStatus, Decider, DecisionContext,
+    Effects, GateInput, GateTimeouts, GatedCall, Grant, GrantScope, NewCall, NewIds, Refusal,
+    ToolOutcome, covering_grant,
 };
 use crate::{
-    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
-    TokenId, UserId, WorkspaceKind,
+    ApprovalId, CallId, ClientId, Invalid, ProjectId, WorkspaceKind,
     client::Client,
     digest::CallDigest,
     event::Event,
@@ -26,178 +26,10 @@ use crate::{
     },
     tools::{Rating, ToolDef},
 };
-use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc};
 
-/// The state of a project when a decision is made.
-#[derive(Debug, Clone)]
-pub struct DecisionContext {
-    /// The database's time, so that all nodes agree.
-    pub now: DateTime<Utc>,
-    /// The connected machines, the earliest connection first. The first machine runs the calls; the
-    /// others stand by.
-    pub clients: Arc<[Client]>,
-    /// The project's permissions that have not been withdrawn.
-    pub grants: Arc<[Grant]>,
-    /// The project's own restrictions. An error if its settings cannot be read: then no call may
-    /// run.
-    pub restrictions: Result<Option<Arc<Restrictions>>, Invalid>,
-    /// Whether the project has been deleted.
-    pub deleted: bool,
-}
-
-impl DecisionContext {
-    /// A context that has only the time. It is enough for every input that does not
-    /// [need the project](GateInput::needs_project).
-    pub fn time_only(now: DateTime<Utc>) -> Self {
-        Self {
-            now,
-            clients: Arc::default(),
-            grants: Arc::default(),
-            restrictions: Ok(None),
-            deleted: false,
-        }
-    }
-
-    /// The context of a call on the own files of a conversation: the server runs such calls itself.
-    fn for_own_files(&self, project: ProjectId, conversation: ConversationId) -> Self {
-        let server = Client::for_own_files(project, conversation, self.now);
-        Self { clients: Arc::new([server]), ..self.clone() }
-    }
-
-    /// The context of a call, depending on where the call acts.
-    fn for_workspace(
-        &self,
-        workspace: WorkspaceKind,
-        project: ProjectId,
-        session: Option<ConversationId>,
-    ) -> Cow<'_, Self> {
-        match (workspace, session) {
-            (WorkspaceKind::Conversation, Some(conversation)) => {
-                Cow::Owned(self.for_own_files(project, conversation))
-            }
-            _ => Cow::Borrowed(self),
-        }
-    }
-
-    /// The machine that runs the project's calls, if one is connected.
-    pub fn machine(&self) -> Option<&Client> {
-        self.clients.first()
-    }
-}
-
-/// Who asks for a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskedBy {
-    /// The project's owner, or the server for an agent that it runs.
-    Owner,
-    /// A program with an agent token. It can claim to be any agent.
-    Program,
-}
-
-impl AskedBy {
-    /// Who asked for a stored call. The server makes the calls of tasks. For other calls it is not
-    /// stored who asked, so they count as calls of a program, which permissions cover least.
-    fn of_stored(call: &GatedCall) -> Self {
-        if call.task_id.is_some() { Self::Owner } else { Self::Program }
-    }
-}
-
-/// The person who decides, and the program that they use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decider {
-    pub user: UserId,
-    /// The program, for the audit.
-    pub via: Option<String>,
-}
-
-/// A tool call that is asked for, before the gate has rated it.
-#[derive(Debug, Clone)]
-pub struct NewCall {
-    pub id: CallId,
-    pub tool_name: String,
-    pub tool_params: Value,
-    /// Where the call acts: on a machine, or on the own files of its conversation.
-    pub workspace: WorkspaceKind,
-    pub agent_id: Option<AgentId>,
-    pub session_id: Option<ConversationId>,
-    /// The task that waits for the call.
-    pub task_id: Option<TaskId>,
-    pub asked_by: AskedBy,
-    /// The session of the `agent` token that asks.
-    pub requested_by: Option<TokenId>,
-}
-
-/// Something that happens to a call and that the gate decides about.
-#[derive(Debug, Clone)]
-pub enum GateInput {
-    /// A person approves the call.
-    Approve { approval: ApprovalId, by: Decider, scope: GrantScope, include_high: bool },
-    /// A person rejects the call.
-    Reject { approval: ApprovalId, by: Decider, reason: Option<String> },
-    /// A person or a program does not want the call any more.
-    Cancel { by: Decider },
-    /// A new permission may cover the call, which waits for a person.
-    Cover,
-    /// Machines have connected or left, so the call may be sent if it waits for one.
-    Assign,
-    /// A machine reports what the call would change.
-    Preview { client: ClientId, preview: CallPreview, rating: Option<CallRating> },
-    /// A machine reports that the call cannot be done.
-    PreviewFailed { client: ClientId, failure: CallFailure },
-    /// A machine is about to run the call.
-    Claim { client: ClientId, attempt: u32 },
-    /// A machine reports the outcome of the call.
-    Outcome { client: ClientId, attempt: u32, outcome: ToolOutcome },
-    /// The deadline of the call may have passed.
-    TimePassed,
-}
-
-impl GateInput {
-    /// Whether the decision depends on the project's machines, permissions and restrictions. Most
-    /// inputs do not, and for them the store does not read the project.
-    pub fn needs_project(&self) -> bool {
-        match self {
-            Self::Approve { .. } | Self::Cover | Self::Assign => true,
-            Self::Outcome { outcome, .. } => outcome.higher_rating().is_some(),
-            Self::Reject { .. }
-            | Self::Cancel { .. }
-            | Self::Preview { .. }
-            | Self::PreviewFailed { .. }
-            | Self::Claim { .. }
-            | Self::TimePassed => false,
-        }
-    }
-}
-
-/// What a decision leads to, besides the changed call.
-#[derive(Debug, Default, PartialEq)]
-pub struct Effects {
-    pub events: Vec<Event>,
-    pub audit: Option<Audit>,
-    /// A permission that an approval makes.
-    pub grant: Option<Grant>,
-    /// Why the call has to wait although a machine is connected: the project's restrictions cannot
-    /// be read.
-    pub problem: Option<Invalid>,
-}
-
-impl From<Vec<Event>> for Effects {
-    fn from(events: Vec<Event>) -> Self {
-        Self { events, ..Self::default() }
-    }
-}
-
-/// Unused ids for the records that a decision may create. The caller makes them, because new ids
-/// contain the time and this crate has no clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewIds {
-    pub approval: ApprovalId,
-    pub grant: GrantId,
-}
-
-/// What all decisions of a server are made by: the same for all its projects.
+/// The settings that decisions depend on, the same for all projects of a server.
 #[derive(Debug, Clone)]
 pub struct GateRules {
     pub policy: Arc<Policy>,
@@ -208,7 +40,7 @@ pub struct GateRules {
     pub demand_isolation: bool,
 }
 
-/// At which point in its life a call is when it is decided whether it runs.
+/// The stage of a call at which it is decided whether the call runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The call was just asked for.
@@ -288,7 +120,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<(GatedCall, Effects), Refusal> {
         let context = &*context.for_workspace(call.workspace, call.project_id, call.session_id);
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         let effects = match input {
             GateInput::Approve { approval, by, scope, include_high } => {
                 self.approve(&mut call, (approval, scope, include_high), by, context, ids)?
@@ -298,6 +130,11 @@ impl GateRules {
                 let audit = Audit::of_call(&call, AuditDecision::Rejected, Some(by), now);
                 Effects { events, audit: Some(audit), ..Effects::default() }
             }
+            GateInput::KeepWaiting { approval, by, wait } => {
+                let events = call.keep_waiting(approval, wait.time(), now)?;
+                let audit = Audit::of_call(&call, AuditDecision::Extended, Some(by), now);
+                Effects { events, audit: Some(audit), ..Effects::default() }
+            }
             GateInput::Cancel { by } => {
                 let events = call.cancel(now)?;
                 let audit = Audit::of_call(&call, AuditDecision::Cancelled, Some(by), now);
@@ -305,8 +142,8 @@ impl GateRules {
             }
             GateInput::Cover => self.cover(&mut call, context, ids)?,
             GateInput::Assign => self.assign(&mut call, context, ids),
-            GateInput::Preview { client, preview, rating } => {
-                call.previewed(client, preview, rating, ids.approval, timeouts, now)?.into()
+            GateInput::Preview { client, shown } => {
+                call.previewed(client, shown, ids.approval, timeouts, now)?.into()
             }
             GateInput::PreviewFailed { client, failure } => {
                 call.preview_failed(client, failure, now)?.into()
@@ -326,6 +163,40 @@ impl GateRules {
             }
         };
         Ok((call, effects))
+    }
+
+    /// Asks again about a call whose question has run out: a new call with the same parameters takes
+    /// its place, and is decided about as any other. So it may also be denied, or covered by a
+    /// permission.
+    pub fn ask_again(
+        &self,
+        mut expired: GatedCall,
+        new: CallId,
+        by: Decider,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Result<AskedAgain, Invalid>, Refusal> {
+        let events = expired.note_asked_again(new)?;
+        let audit = Audit::of_call(&expired, AuditDecision::AskedAgain, Some(by), context.now);
+        let of_expired = Effects { events, audit: Some(audit), ..Effects::default() };
+        let request = NewCall {
+            id: new,
+            tool_name: expired.tool_name.clone(),
+            tool_params: expired.tool_params.clone(),
+            workspace: expired.workspace,
+            agent_id: expired.agent_id,
+            session_id: expired.session_id,
+            task_id: expired.task_id,
+            asked_by: AskedBy::of_stored(&expired),
+            requested_by: expired.requested_by,
+        };
+        let begun = self.begin(expired.project_id, request, context, ids);
+        Ok(begun.map(|(call, effects)| AskedAgain { expired, of_expired, call, effects }))
+    }
+
+    /// How long calls of a project wait.
+    fn timeouts(&self, context: &DecisionContext) -> GateTimeouts {
+        self.timeouts.with(context.approvals)
     }
 
     /// The one place that decides whether a call runs, is asked about or is refused. It decides
@@ -368,7 +239,7 @@ impl GateRules {
             events = self.ask(call, context, ids);
         } else {
             if stage != Stage::Allowed {
-                events = call.allow(self.timeouts, now);
+                events = call.allow(self.timeouts(context), now);
             }
             events.extend(self.send(call, context));
         }
@@ -380,8 +251,8 @@ impl GateRules {
     fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
         call.client_id = context.machine().map(|client| client.id);
         match call.has_preview() && call.preview.is_none() {
-            true => call.begin_preview(call.client_id, self.timeouts, context.now),
-            false => call.ask(ids.approval, self.timeouts, context.now),
+            true => call.begin_preview(call.client_id, self.timeouts(context), context.now),
+            false => call.ask(ids.approval, self.timeouts(context), context.now),
         }
     }
 
@@ -389,7 +260,7 @@ impl GateRules {
     fn send(&self, call: &mut GatedCall, context: &DecisionContext) -> Vec<Event> {
         match context.machine() {
             Some(client) => {
-                call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default()
+                call.dispatch(client.id, self.timeouts(context), context.now).unwrap_or_default()
             }
             None => {
                 call.note_no_machine();
@@ -416,7 +287,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
         let (now, user) = (context.now, by.user);
-        let mut events = call.approve(approval, user, scope, self.timeouts, now)?;
+        let mut events = call.approve(approval, user, scope, self.timeouts(context), now)?;
         // The audit record is made here, before a new approval can replace the one that was
         // answered.
         let mut audit = Audit::of_call(call, AuditDecision::Approved, Some(by), now);
@@ -456,7 +327,7 @@ impl GateRules {
     ) -> Result<Effects, Refusal> {
         let grant = covering_grant(call, AskedBy::of_stored(call), context)
             .ok_or(Refusal::Already(call.status))?;
-        let mut events = call.granted(grant, self.timeouts, context.now)?;
+        let mut events = call.granted(grant, self.timeouts(context), context.now)?;
         let audit = Audit::granted(call, grant, context.now);
         let next = self.assign(call, context, ids);
         events.extend(next.events);
@@ -484,7 +355,9 @@ impl GateRules {
                 call.status = CallStatus::Approved;
             }
             CallStatus::Previewing if !connected => {
-                return call.begin_preview(Some(machine.id), self.timeouts, context.now).into();
+                return call
+                    .begin_preview(Some(machine.id), self.timeouts(context), context.now)
+                    .into();
             }
             _ => return Effects::default(),
         }
@@ -500,7 +373,7 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
-        let (timeouts, now) = (self.timeouts, context.now);
+        let (timeouts, now) = (self.timeouts(context), context.now);
         if outcome.is_stale() {
             return Ok(call.stale(client, attempt, timeouts, now)?.into());
         }
@@ -528,7 +401,7 @@ const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can
      It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start \
      what is missing.";
 
-/// What findings about calls on a conversation's own files begin with.
+/// The prefix of findings about calls on a conversation's own files.
 const OWN_FILES: &str = "conversation";
 
 /// Parses a call and rates it for the machine that would run it.

@@ -1,4 +1,4 @@
-//! What a machine reports about a call that it ran or refused.
+//! The outcome that a machine reports about a call that it ran or refused.
 
 use super::CallRating;
 use crate::{

@@ -51,7 +51,7 @@ pub struct Grant {
     /// Whether the permission covers HIGH calls. For an agent, the person said so. For a class, the
     /// call that the person approved was HIGH.
     pub include_high: bool,
-    /// What the permission allows, described for people.
+    /// The calls that the permission allows, described for people.
     pub words: String,
     pub created_by: UserId,
     pub created_at: DateTime<Utc>,
@@ -144,7 +144,7 @@ fn lands(call: &GatedCall) -> bool {
     call.tool().is_some_and(|tool| tool.effect == Effect::Lands)
 }
 
-/// What a permission for all local git commands allows, for people.
+/// The calls that a permission for all local git commands allows, described for people.
 pub const LOCAL_GIT: &str = "all local git commands in this session: working tree and local \
                              history; never push, never a new remote, never HIGH";
 
@@ -156,9 +156,9 @@ fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
 }
 
 /// The standing permission that covers the call, if there is one. A permission for an agent does
-/// not cover the calls of programs, because a program only claims to be that agent, and a
-/// conversation's permissions do not cover calls of tokens that only name the conversation. What a
-/// program has in its own layer is not what anybody gave a permission to land.
+/// not cover the calls of programs, because a program only claims to be that agent. A
+/// conversation's permissions do not cover calls of tokens that only name the conversation. No
+/// permission covers landings from a program's own layer.
 pub fn covering_grant(
     call: &GatedCall,
     asked_by: AskedBy,

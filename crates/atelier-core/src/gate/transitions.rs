@@ -3,133 +3,26 @@
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
-    GatedCall, GrantScope, LINK, Refusal, SHORTENED, ToolOutcome,
+    GatedCall, GrantScope, Previewed, Refusal, SHORTENED, ToolOutcome, approval_time::first_look,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId, WorkspaceKind,
+    ApprovalId, CallId, ClientId, GrantId, UserId,
     digest::PreviewDigest,
     event::Event,
     failure::FailureCode,
     policy::{class::CallClass, verdict::Verdict},
+    tools::ToolDef,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::Map;
 
 type Transition = Result<Vec<Event>, Refusal>;
-
-/// How many bytes of parameters, or of a diff, an event carries. Larger ones are replaced by a link
-/// to the call.
-pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
 const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER \
     --project NAME` on your machine.";
 
-/// How long before an approval expires a person is reminded. An approval of less than twice this
-/// time has its reminder halfway.
-const WARNING: TimeDelta = TimeDelta::seconds(60);
-
-/// How many bytes are kept of the parameters, and of the preview, of a call that did not run.
-const KEPT_BYTES: usize = 1024;
-
-/// Texts of more bytes than this are shortened in events and lists.
-const LONG_TEXT: usize = 4096;
-
-/// A copy of the value in which long texts are shortened.
-fn shortened(value: &Value) -> Value {
-    match value {
-        Value::String(text) if text.len() > LONG_TEXT => {
-            let start: String = text.chars().take(200).collect();
-            format!("{start}… ({} bytes)", text.len()).into()
-        }
-        Value::Array(items) => items.iter().map(shortened).collect(),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| (name.clone(), shortened(value))).collect()
-        }
-        other => other.clone(),
-    }
-}
-
-/// The first bytes of a text, without half a character at their end.
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(KEPT_BYTES)]
-}
-
 impl GatedCall {
-    fn brief_params(&self) -> Value {
-        self.brief(&self.tool_params)
-    }
-
-    /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and
-    /// with a link to the whole call.
-    fn brief(&self, value: &Value) -> Value {
-        let fits = |value: &Value| {
-            serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT)
-        };
-        if fits(value) {
-            return value.clone();
-        }
-        let short = Some(shortened(value)).filter(|short| short.is_object() && fits(short));
-        let mut brief = short.unwrap_or(json!({}));
-        brief[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
-        brief
-    }
-
-    /// Replaces large parameters by their small fields, their size, their checksum and their
-    /// beginning, and a long preview by its beginning.
-    fn shorten(&mut self) {
-        let json = self.tool_params.to_string();
-        if json.len() > KEPT_BYTES {
-            let mut kept = Map::new();
-            let mut left = KEPT_BYTES;
-            for (name, value) in self.tool_params.as_object().into_iter().flatten() {
-                let size = name.len() + value.to_string().len();
-                if size <= left {
-                    left -= size;
-                    kept.insert(name.clone(), value.clone());
-                }
-            }
-            let checksum: String =
-                Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            let beginning = beginning(&json);
-            let summary = json!({"bytes": json.len(), "sha256": checksum, "beginning": beginning});
-            kept.insert(SHORTENED.to_owned(), summary);
-            self.tool_params = Value::Object(kept);
-        }
-        if let Some(preview) =
-            self.preview.as_mut().filter(|preview| preview.diff.len() > KEPT_BYTES)
-        {
-            let whole = preview.diff.len();
-            preview.diff = format!("{}\n… ({whole} bytes)", beginning(&preview.diff));
-        }
-    }
-
-    /// The call as lists carry it: large parameters, diffs and results are shortened, because a
-    /// list may have many calls.
-    pub fn in_brief(mut self) -> Self {
-        self.tool_params = self.brief_params();
-        self.preview = self.brief_preview();
-        self.result = self.brief_result();
-        self
-    }
-
-    fn brief_result(&self) -> Option<ToolOutcome> {
-        let outcome = self.result.as_ref()?;
-        match self.brief(&Value::Object(outcome.fields.clone())) {
-            Value::Object(fields) => Some(ToolOutcome { fields, failure: outcome.failure.clone() }),
-            _ => None,
-        }
-    }
-
-    fn brief_preview(&self) -> Option<CallPreview> {
-        let mut preview = self.preview.clone()?;
-        if preview.diff.len() > MAX_IN_EVENT {
-            preview.diff = format!("({} bytes: see the tool call)", preview.diff.len());
-        }
-        Some(preview)
-    }
-
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         status: CallStatus,
         failure: Option<CallFailure>,
@@ -137,12 +30,16 @@ impl GatedCall {
     ) -> Event {
         use CallStatus::{Cancelled, Denied, Expired, Failed, Rejected};
         let ended_early = matches!(status, Denied | Rejected | Expired | Cancelled);
-        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
-            // It did not run and never will, so it is stored only to be recognised.
-            self.shorten();
-        }
         self.status = status;
         self.error = failure;
+        if !self.claimed && (ended_early || (status == Failed && self.attempt == 0)) {
+            // The call did not run and never will, so only a part is kept by which people can
+            // recognise it. But a call whose question ran out may be asked again.
+            if !self.has_run_out() {
+                self.shorten_params();
+            }
+            self.shorten_preview();
+        }
         self.completed_at = Some(now);
         self.deadline = None;
         self.note = None;
@@ -195,25 +92,44 @@ impl GatedCall {
         events
     }
 
-    /// The machine shows what the call would change, so a person can be asked now.
+    /// The machine shows what the call would change, so a person can be asked now. If it would
+    /// change nothing, the call is done.
     pub(super) fn previewed(
         &mut self,
         from: ClientId,
-        preview: CallPreview,
-        rating: Option<CallRating>,
+        shown: Previewed,
         id: ApprovalId,
         timeouts: GateTimeouts,
         now: DateTime<Utc>,
     ) -> Transition {
-        self.expect(CallStatus::Previewing)?;
-        if self.client_id != Some(from) {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_preview_from(from)?;
+        let Previewed { preview, rating, unchanged } = shown;
         if let Some(rating) = rating {
             self.rate(rating);
         }
+        let done = unchanged.then(|| self.unchanged(&preview)).flatten();
         self.preview = Some(preview);
+        if let Some(outcome) = done {
+            self.result = Some(outcome);
+            return Ok(vec![self.settle(CallStatus::Completed, None, now)]);
+        }
         Ok(self.ask(id, timeouts, now))
+    }
+
+    /// The outcome of a write that leaves its file as it is; `None` if a person is asked anyway.
+    /// What is HIGH is always asked about: otherwise an agent could find out what a secret file
+    /// holds by writing what it guesses.
+    fn unchanged(&self, preview: &CallPreview) -> Option<ToolOutcome> {
+        let writes = |tool: &ToolDef| tool.opens_files() && !tool.removes_files();
+        let checksum = preview.base_checksum.as_deref()?;
+        if !self.tool().is_some_and(writes) || self.risk_level > Verdict::Medium {
+            return None;
+        }
+        let mut fields = Map::new();
+        fields.insert("unchanged".into(), true.into());
+        fields.insert("path".into(), self.tool_params.get("path")?.clone());
+        fields.insert("checksum".into(), checksum.into());
+        Some(ToolOutcome::succeeded(fields))
     }
 
     /// The machine says that the call cannot be done, so nobody is asked.
@@ -223,10 +139,7 @@ impl GatedCall {
         failure: CallFailure,
         now: DateTime<Utc>,
     ) -> Transition {
-        self.expect(CallStatus::Previewing)?;
-        if self.client_id != Some(from) {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_preview_from(from)?;
         Ok(vec![self.settle(CallStatus::Failed, Some(failure), now)])
     }
 
@@ -238,11 +151,11 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Vec<Event> {
         let time = timeouts.approval(self.risk_level);
-        let expires_at = now + time;
+        let expires_at = time.map(|time| now + time);
         self.note = self.note.take().filter(|note| note != NO_CLIENT);
         self.status = CallStatus::PendingApproval;
         self.approval_id = Some(id);
-        self.deadline = Some(expires_at - WARNING.min(time / 2));
+        self.deadline = Some(first_look(expires_at, now));
         self.approval = Some(CallApproval {
             id,
             status: ApprovalStatus::Pending,
@@ -274,7 +187,7 @@ impl GatedCall {
             agent_id: self.agent_id,
             session_id: self.session_id,
             task_id: self.task_id,
-            timeout_seconds: u32::try_from(time.num_seconds()).unwrap_or(u32::MAX),
+            timeout_seconds: time.map(|time| u32::try_from(time.num_seconds()).unwrap_or(u32::MAX)),
             expires_at,
         };
         vec![self.updated(), request]
@@ -293,7 +206,8 @@ impl GatedCall {
     /// expiry has not been stored yet.
     fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect(CallStatus::PendingApproval)?;
-        match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
+        let expires_at = self.approval.as_ref().and_then(|approval| approval.expires_at);
+        match expires_at.is_some_and(|expires_at| now >= expires_at) {
             true => Err(Refusal::Already(CallStatus::Expired)),
             false => Ok(()),
         }
@@ -306,8 +220,21 @@ impl GatedCall {
         if self.approval_id == Some(id) { Ok(()) } else { Err(Refusal::AskedAnew) }
     }
 
-    /// Records what became of the call's approval.
-    fn decide(
+    /// Refuses a preview that comes too late, or from another machine than the one that was asked.
+    fn expect_preview_from(&self, client: ClientId) -> Result<(), Refusal> {
+        self.expect(CallStatus::Previewing)?;
+        if self.client_id == Some(client) { Ok(()) } else { Err(Refusal::NotYours) }
+    }
+
+    /// Refuses a report that is not about the machine and the attempt that the call was last sent
+    /// to.
+    fn expect_attempt(&self, client: ClientId, attempt: u32) -> Result<(), Refusal> {
+        let is_it = self.client_id == Some(client) && self.attempt == attempt;
+        if is_it { Ok(()) } else { Err(Refusal::NotYours) }
+    }
+
+    /// Records the decision about the call's approval, or its end.
+    pub(super) fn decide(
         &mut self,
         status: ApprovalStatus,
         by: Option<UserId>,
@@ -333,6 +260,38 @@ impl GatedCall {
             approval.scope = Some(scope);
         }
         Ok(self.allow(timeouts, now))
+    }
+
+    /// Lets the question wait longer: for this time from now on, or without an end. A question never
+    /// gets less time than it has.
+    pub(super) fn keep_waiting(
+        &mut self,
+        id: ApprovalId,
+        time: Option<TimeDelta>,
+        now: DateTime<Utc>,
+    ) -> Transition {
+        self.expect_asked(id, now)?;
+        let Some(approval) = &mut self.approval else { return Ok(Vec::new()) };
+        let known = approval.expires_at;
+        approval.expires_at = known.zip(time).map(|(known, time)| known.max(now + time));
+        approval.warned = false;
+        let expires_at = approval.expires_at;
+        self.deadline = Some(first_look(expires_at, now));
+        let (approval_id, tool_id, session_id) = (id, self.tool_id, self.session_id);
+        Ok(vec![Event::ToolApprovalExtended { approval_id, tool_id, session_id, expires_at }])
+    }
+
+    /// Notes the call that was made of this one, whose question had run out. It is asked again once.
+    pub(super) fn note_asked_again(&mut self, new: CallId) -> Transition {
+        let is_whole = self.tool_params.get(SHORTENED).is_none();
+        match (self.has_run_out() && is_whole, self.asked_again) {
+            (true, None) => {
+                self.asked_again = Some(new);
+                Ok(vec![self.updated_with(self.error.clone())])
+            }
+            (_, Some(_)) => Err(Refusal::AskedAnew),
+            (false, None) => Err(Refusal::Already(self.status)),
+        }
     }
 
     /// Lets the call run as soon as a machine is connected.
@@ -409,7 +368,8 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt || self.claimed {
+        self.expect_attempt(client, attempt)?;
+        if self.claimed {
             return Err(Refusal::NotYours);
         }
         self.claimed = true;
@@ -427,9 +387,7 @@ impl GatedCall {
         outcome: ToolOutcome,
         now: DateTime<Utc>,
     ) -> Transition {
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         let failure = outcome.failure.as_ref();
         let failure =
             failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
@@ -474,9 +432,7 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         self.preview = None;
         self.grant_id = None;
         self.claimed = false;
@@ -501,9 +457,9 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over a rating if it is stricter than the one so far, and adds what it found beyond
-    /// that one. A rating is never relaxed: a machine can make the gate stricter, not looser.
-    /// Returns whether anything changed.
+    /// Takes over a rating if it is stricter than the current one, and adds its findings to those
+    /// of the current one. A rating is never relaxed: a machine can make the gate stricter, not
+    /// looser. Returns whether anything changed.
     pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
@@ -546,9 +502,7 @@ impl GatedCall {
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Event>>, Refusal> {
         self.expect(CallStatus::Dispatched)?;
-        if self.client_id != Some(client) || self.attempt != attempt {
-            return Err(Refusal::NotYours);
-        }
+        self.expect_attempt(client, attempt)?;
         let network = rating.network && !self.network;
         if !self.rate(rating) {
             return Ok(None);
@@ -586,63 +540,5 @@ impl GatedCall {
         };
         let failure = CallFailure::new(FailureCode::Cancelled, detail);
         Ok(vec![self.settle(status, Some(failure), now)])
-    }
-
-    /// Does what is due if the deadline of the call has passed, and nothing otherwise.
-    pub(super) fn time_passed(&mut self, now: DateTime<Utc>) -> Vec<Event> {
-        if self.deadline.is_none_or(|deadline| now < deadline) {
-            return Vec::new();
-        }
-        match self.status {
-            CallStatus::PendingApproval => self.approval_due(now),
-            CallStatus::Dispatched if self.claimed => {
-                let detail = "the machine did not report what came of the call";
-                let failure = CallFailure::new(FailureCode::ClientLost, detail);
-                vec![self.settle(CallStatus::Unknown, Some(failure), now)]
-            }
-            CallStatus::Dispatched => {
-                let detail = "the machine did not begin in time: it is busy with other commands, \
-                              or it cannot be reached";
-                let failure = CallFailure::new(FailureCode::NotBegun, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            CallStatus::Previewing | CallStatus::Approved
-                if self.workspace == WorkspaceKind::Conversation =>
-            {
-                let detail = "the server could not use the conversation's files in time; its log \
-                              says why";
-                let failure = CallFailure::new(FailureCode::NotBegun, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            CallStatus::Previewing | CallStatus::Approved => {
-                let detail = "no machine was connected in time: run `atelier connect FOLDER \
-                    --project \
-                              NAME` on your machine";
-                let failure = CallFailure::new(FailureCode::NoClient, detail);
-                vec![self.settle(CallStatus::Expired, Some(failure), now)]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Reminds the person that the time is running out or, at the end of the time, lets the call
-    /// expire.
-    fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
-        let Some(approval) = &mut self.approval else { return Vec::new() };
-        if now < approval.expires_at {
-            approval.warned = true;
-            self.deadline = Some(approval.expires_at);
-            let (approval_id, expires_at) = (approval.id, approval.expires_at);
-            let (tool_id, session_id) = (self.tool_id, self.session_id);
-            return vec![Event::ToolApprovalWarning {
-                approval_id,
-                tool_id,
-                session_id,
-                expires_at,
-            }];
-        }
-        self.decide(ApprovalStatus::Expired, None, now);
-        let failure = CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout");
-        vec![self.settle(CallStatus::Expired, Some(failure), now)]
     }
 }

@@ -33,25 +33,25 @@ pub(super) struct Names {
     word: Regex,
 }
 
-/// What a name says about its value.
+/// The kind of value that a name announces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NameKind {
     /// Any value is a secret, even a word.
     Password,
     Secret,
     Token,
-    /// An API key and its like.
+    /// The name of an API key or a similar secret.
     Key,
-    /// Another key: its value is a secret if it looks random.
+    /// The name of another key. Its value is a secret if it looks random.
     OtherKey,
 }
 
-/// What stands between a name and its value.
+/// The separator between a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     /// `=`, or the argument of an option.
     Assigned,
-    /// `:`, `|`, `>` and the like.
+    /// `:`, `|`, `>` or a similar sign.
     Listed,
     /// “is”, or a dash.
     Prose,
@@ -114,12 +114,12 @@ impl Names {
         }
     }
 
-    /// What a field of an object is masked as.
+    /// The kind of secret that the field of an object holds; `None` if its value is no secret.
     pub(super) fn kind_of_field(&self, name: &str, value: &str) -> Option<&'static str> {
         self.kind_of(name, value, Link::Listed)
     }
 
-    /// What the argument of an option is masked as.
+    /// The kind of secret that the argument of an option is; `None` if it is no secret.
     pub(super) fn kind_of_argument(&self, option: &str, value: &str) -> Option<&'static str> {
         self.kind_of(option, value, Link::Assigned)
     }
@@ -130,7 +130,8 @@ impl Names {
         self.is_secret(&named, value, "").then(|| kind.as_str())
     }
 
-    /// Whether a value stands for one: a variable, a blank to fill in, or an earlier mask.
+    /// Whether the value only stands for another one: a variable, a blank to fill in, or an earlier
+    /// mask.
     pub(super) fn is_placeholder(&self, value: &str) -> bool {
         let same = |c: char| matches!(c, '*' | 'x' | 'X' | '.' | '…' | '•' | '-' | '_' | '?' | '#');
         let identifier = |text: &str| {
@@ -344,7 +345,8 @@ fn bare_length(text: &str, kind: NameKind, limit: usize) -> usize {
     text.len()
 }
 
-/// Whether a value is an expression of a program: a call, an index, or something of the same name.
+/// Whether the value is an expression of a program: a call, an index, or something with the same
+/// name.
 fn is_code(name: &str, value: &str, behind: &str) -> bool {
     let identifier = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '&' | '!');
     let value_of_code = value.split(['(', '[', '<', '{']).next().unwrap_or(value);

@@ -32,8 +32,7 @@ enum Form {
     Command(Command),
 }
 
-/// One exact replacement; the text must occur once, or `replace_all` says that every place is
-/// meant.
+/// One exact replacement. The text must occur exactly once, unless `replace_all` is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     pub old_text: String,
@@ -236,7 +235,7 @@ impl ToolCall {
         matches!(self.arg(name), Arg::Flag(true))
     }
 
-    /// Whether this is what was chosen.
+    /// Whether the call has chosen this value.
     pub fn chose(&self, name: &str, choice: &str) -> bool {
         match (self.arg(name), self.tool.param(name).map(|param| param.kind)) {
             (Arg::Choice(at), Some(Kind::Choice(choices))) => {
@@ -317,8 +316,8 @@ impl Command {
 /// Longer lines are not split: their arguments are given one by one.
 const MOST_SPLIT: usize = 1000;
 
-/// The words of a line that a shell would read as one simple command; `None` if the line is one
-/// word, or if a shell would do anything else with it: pipes, variables, patterns, assignments.
+/// Splits a line that a shell would read as one simple command into words. `None` if the line is
+/// one word, or if a shell would treat it specially: pipes, variables, patterns, assignments.
 fn simple_command(line: &str) -> Option<Vec<String>> {
     // Blanks are the only white space that separates words here.
     if !line.contains(' ') || line.contains(char::is_control) {

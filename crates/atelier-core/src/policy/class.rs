@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Where a command connects that needs the network and names no address: the remote, registry or
-/// index that is configured.
+/// The destination of a command that needs the network and names no address: the remote, registry
+/// or index that is configured.
 pub const CONFIGURED: &str = "as configured";
 
 /// Everything that made the rules ask about a call, and where the call connects.
@@ -13,8 +13,8 @@ pub const CONFIGURED: &str = "as configured";
 #[cfg_attr(feature = "openapi", schema(as = CallClass))]
 #[serde(default)]
 pub struct CallClass {
-    /// All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings of a
-    /// lower verdict are left out.
+    /// All rules that gave the call its verdict, such as `tar` and `tar file.secret`. Findings with
+    /// a lower verdict are left out.
     pub findings: BTreeSet<String>,
     /// Addresses and names of remotes in the call, exactly as written.
     pub destinations: BTreeSet<String>,
@@ -29,23 +29,22 @@ impl CallClass {
         Self { findings: BTreeSet::from([rule.into()]), ..Self::default() }
     }
 
-    /// Whether a permission for this class covers a call of the other one: nothing was found about
-    /// that call, and it connects nowhere, that was not part of what the permission was given for.
+    /// Whether a permission for this class covers a call of the other class: it must have all
+    /// findings and all destinations of that call.
     pub fn covers(&self, call: &Self) -> bool {
         !call.findings.is_empty()
             && call.findings.is_subset(&self.findings)
             && call.destinations.is_subset(&self.destinations)
     }
 
-    /// Adds what else was found at the same verdict.
+    /// Adds another class at the same verdict.
     pub fn add(&mut self, other: Self) {
         self.local_git &= other.local_git || other.findings.is_subset(&self.findings);
         self.findings.extend(other.findings);
         self.destinations.extend(other.destinations);
     }
 
-    /// The class in words, without where it holds: `every “git push” because of “--force”, to
-    /// origin`.
+    /// The class in words, without its scope: `every “git push” because of “--force”, to origin`.
     pub fn in_words(&self) -> String {
         let mut whats: Vec<&str> = self.findings.iter().map(|rule| split(rule).0).collect();
         whats.dedup();

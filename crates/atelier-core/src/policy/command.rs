@@ -1,11 +1,13 @@
 //! Judges a command line: finds the rule that it falls under, and rates each argument.
 
 mod awk;
+mod copies;
 mod kind;
 mod parse;
 mod remote;
 mod sed;
 pub(crate) mod table;
+mod unlisted;
 mod value;
 
 use super::{
@@ -39,7 +41,7 @@ pub(super) struct Judge<'p, 'c> {
     cwd: &'c WorkspacePath,
     /// The strictest finding so far.
     worst: Option<Finding<'p>>,
-    /// What else was found at the verdict of the worst.
+    /// Other findings with the same verdict as the strictest one.
     others: Vec<Cow<'p, str>>,
     /// Addresses and names of remotes.
     destinations: BTreeSet<String>,
@@ -55,7 +57,7 @@ pub(super) struct Judge<'p, 'c> {
     pub(super) paths: Option<Vec<PathUse>>,
 }
 
-/// What one rule says about one part of a command line.
+/// One finding: the result of one rule for one part of a command line.
 struct Finding<'p> {
     verdict: Verdict,
     /// The part of the command line, such as `--force`.
@@ -149,7 +151,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    /// Notes a finding unless a stricter one is known; the words are only made when it is noted.
+    /// Notes a finding unless a stricter one is known. Its words are only built if it is noted.
     fn raise<F>(&mut self, verdict: Verdict, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
@@ -157,7 +159,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         self.raise_coded(verdict, NOT_ALLOWED, words);
     }
 
-    /// Like `raise`, with the code that a denial gets.
+    /// Notes a finding like `raise`, with the code for a denial.
     fn raise_coded<F>(&mut self, verdict: Verdict, code: FailureCode, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
@@ -256,7 +258,7 @@ impl<'p, 'c> Judge<'p, 'c> {
     }
 }
 
-/// The name of a finding: the command, and what in its arguments it is about.
+/// The name of a finding: the command, and the part of its arguments that the finding is about.
 fn named(leaf: &Rule, about: &str) -> String {
     if about.is_empty() { leaf.id.to_string() } else { format!("{} {about}", leaf.id) }
 }

@@ -1,4 +1,4 @@
-//! What a server's owner may add to the rules, and how a project or a machine may restrict them.
+//! The rules that a server's owner may add, and the restrictions of servers, projects and machines.
 
 use super::{
     FileClass, RuleFile,
@@ -23,7 +23,7 @@ pub struct Extension {
     /// Limits of tool calls, in place of the built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// What the server restricts in all other rules.
+    /// The server's restrictions of all other rules.
     pub narrow: Restrictions,
 }
 
@@ -35,8 +35,8 @@ impl Extension {
     }
 
     /// The part that applies on a machine whose owner accepts only these commands: their rules, and
-    /// everything that is stricter than the machine's own rules. A server can restrict what runs on
-    /// a machine, but allow only what the machine's owner accepts.
+    /// everything that is stricter than the machine's own rules. So a server can restrict a
+    /// machine, but loosens its rules only as far as the machine's owner accepts.
     #[must_use]
     pub fn accepted(&self, accept: &[String], own: &Limits) -> Extension {
         let named = |name: &str| {
@@ -50,8 +50,8 @@ impl Extension {
     }
 }
 
-/// What a server, a project or a machine's owner forbids or rates higher. Keys are tools
-/// (`delete_file`), commands (`npm`) or subcommands (`git push`).
+/// Tools and commands that a server, a project or a machine's owner forbids or rates higher. Keys
+/// are tools (`delete_file`), commands (`npm`) or subcommands (`git push`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restrictions {
@@ -62,7 +62,7 @@ pub struct Restrictions {
     /// Commands that need the network are denied.
     pub no_network: bool,
     /// Whether scripts may run in a layer: `free`, `ask` or `off`. The strictest of server,
-    /// project and machine holds, and what the machine's isolation allows.
+    /// project, machine and the machine's isolation applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<ShellMode>,
 }
@@ -145,7 +145,7 @@ impl Restrictions {
                     let named = |rule: &String| format!("{rule} {source}");
                     let reason = format!("This {source} rates {key} as {verdict}.");
                     let mut raised = Judgement::new(*verdict, named(&judgement.rule), reason);
-                    // What was found before stays apart, now at the higher verdict.
+                    // Earlier findings stay in the class, now with the higher verdict.
                     raised.class.findings.extend(judgement.class.findings.iter().map(named));
                     raised
                 }

@@ -98,7 +98,7 @@ mod tests {
                 .lines()
                 .filter_map(|line| Some(line.trim().split_once(": ")?.0))
                 .collect();
-            // A sub-command whose arguments are all harmless, or all refused, has one verdict.
+            // A subcommand whose arguments are all harmless, or all refused, has one verdict.
             let one = ["echo", "true"].contains(&data.name.as_str()) || data.name.contains(' ');
             assert!(verdicts.len() > usize::from(!one), "{} lacks examples", data.name);
         }

@@ -1,4 +1,4 @@
-//! Classes of files: what the path of a file says about how dangerous it is to read or change it.
+//! Classes of files: how the path of a file decides how dangerous it is to read or change it.
 
 use super::{
     RuleError,
@@ -9,7 +9,7 @@ use crate::{failure::FailureCode, path::WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap};
 
-/// What a call does with a path.
+/// How a call uses a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The content or the metadata is read.
@@ -92,7 +92,7 @@ pub(super) struct FileRules {
     versioned: Vec<(Box<str>, usize)>,
     /// Directories by their name.
     under: HashMap<Box<str>, Vec<usize>>,
-    /// Directories whose content counts, but for what their class leaves open.
+    /// Directories whose content the class applies to, except what the class leaves open.
     inside: HashMap<Box<str>, Vec<usize>>,
     /// Directories by their extension, such as `*.app`. Such a bundle is a program, whatever is put
     /// into it.
@@ -146,14 +146,14 @@ impl FileRules {
         &self.classes
     }
 
-    /// The classes that hold where nothing runs the files and every version is kept: those that
+    /// The classes for a place where nothing runs the files and every version is kept: those that
     /// deny, and those of the server's owner.
     pub(super) fn for_own_files(&self) -> Self {
         let holds = |class: &&FileClass| !class.builtin || class.verdict == Verdict::Deny;
         Self::new(self.classes.iter().filter(holds).cloned().collect())
     }
 
-    /// Patterns for the paths of files that are not read without a question, such as `**/.env*`.
+    /// Patterns for the paths of files that need approval to be read, such as `**/.env*`.
     pub(super) fn guarded_globs(&self) -> Vec<String> {
         let guarded =
             |class: &&FileClass| class.applies_to(Access::Read) && class.verdict > Verdict::Low;
@@ -169,8 +169,7 @@ impl FileRules {
         globs
     }
 
-    /// Whether people are asked before files of this kind are read; `None` if there is no such
-    /// kind.
+    /// Whether files of this kind need approval to be read; `None` if there is no such kind.
     pub(super) fn guards(&self, id: &str) -> Option<bool> {
         let class = self.classes.iter().find(|class| class.id == id)?;
         Some(class.applies_to(Access::Read) && class.verdict > Verdict::Low)
@@ -294,7 +293,7 @@ impl FileRules {
                 )
             }
         };
-        // That a file of no particular kind is changed is no finding beside what changes it.
+        // A change of an ordinary file is not a finding of its own, because the call itself is one.
         let plain = Judgement { class: CallClass::default(), ..plain };
         match self.class(path.relative(), access) {
             Some(class) => plain.stricter(class.judgement(path.as_str())),
@@ -314,7 +313,7 @@ impl FileClass {
         match access {
             Access::Read => self.on.contains(&On::Read),
             Access::Write => self.on.contains(&On::Write),
-            // A linker may write an executable. The other classes apply to it as to everybody.
+            // A linker may write an executable. All other classes apply to it as well.
             Access::Output => self.on.contains(&On::Write) && self.id != "executable",
             Access::Remove => self.on.contains(&On::Remove),
         }

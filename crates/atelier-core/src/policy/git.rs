@@ -1,25 +1,27 @@
-//! Whether a git command may run without a question, although git's index and history may hold
-//! files that need one.
+//! Decides whether a git command may run without approval, although git's index and history may
+//! hold protected files.
 //!
-//! Hiding a file from a command does not hide it from git. So the machine asks git itself what it
-//! holds ([`GitFacts`]), and here it is decided from these facts: the command runs as it is, it
-//! runs with protected files excluded, or a person is asked. What is not known is asked about.
+//! Hiding a file from a command does not hide it from git. So the machine asks git what it holds
+//! ([`GitFacts`]), and this module decides from these facts: the command runs as it is, it runs
+//! with protected files excluded, or a person is asked. If something is not known, a person is
+//! asked.
 
 mod command_line;
 mod options;
 mod planted;
+mod silent;
+mod words;
 
-pub use command_line::{
-    Line, Meaning, Scope, Shown, compares_files, named_file, overwritten_path, subcommand,
-};
+pub use command_line::{Line, Meaning, Scope, Shown, compares_files, overwritten_path, subcommand};
 pub use planted::NewRepository;
+pub use words::named_file;
 
 use std::collections::BTreeSet;
 
 /// More pathspecs than this make git slow and its command line too long.
 const MAX_EXCLUDED: usize = 1000;
 
-/// Files that must not be shown without a question, as paths from the repository's top.
+/// Files that must not be shown without approval, as paths from the repository's top.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProtectedPaths {
     /// Files that usually hold credentials.
@@ -39,10 +41,10 @@ impl ProtectedPaths {
     }
 }
 
-/// What the machine found out about a repository for one command.
+/// The facts that the machine found about a repository for one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitFacts {
-    /// What the words of the command mean, in their order.
+    /// The meanings of the words of the command, in their order.
     pub meanings: Vec<Meaning>,
     /// Protected files among those that the command names as `revision:path`.
     pub named: ProtectedPaths,
@@ -78,9 +80,10 @@ impl GitDecision {
             Shown::Unknown => return Self::unclear("a part of the command line is not known"),
             Shown::NothingOfCommits | Shown::Filterable | Shown::Whole => {}
         }
-        // Whatever else git may take the word for, it must not be what was not looked at.
+        // Git may take the word for something else, which must not be something that was not
+        // examined.
         let stray = line.stray(&meanings, existing);
-        if let Some(word) = stray.filter(|word| !command_line::is_refused(word)) {
+        if let Some(word) = stray.filter(|word| !words::is_refused(word)) {
             return Self::unclear(&format!("it is unknown what {word:?} means"));
         }
         if line.is_diff() && leaves {
@@ -139,7 +142,8 @@ impl GitDecision {
                     "This command may show {path}, which git keeps and which usually holds secrets."
                 )
             }
-            // Agents read this reason, and hidden files do not exist for them: so none is named.
+            // Agents read this reason, and hidden files do not exist for them, so the reason names
+            // none.
             None => {
                 "This command may show files that .atelierignore names and git keeps.".to_owned()
             }

@@ -54,7 +54,7 @@ fn is_local_v6(ip: Ipv6Addr) -> bool {
         is_local_v4(Ipv4Addr::new(a, b, c, d))
     };
     let carries_local_v4 = match parts {
-        // IPv4 in IPv6, as old systems wrote it, and as translators between the two do.
+        // IPv4 addresses in IPv6, as old systems and translators between the two write them.
         [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         // 6to4.
         [0x2002, high, low, ..] => v4(high, low),

@@ -1,5 +1,5 @@
-//! How calls that work in a layer are rated: scripts by where they connect and by what the machine
-//! can enforce, landings by the files that they change.
+//! Rates calls that work in a layer: scripts by their destinations and by the machine's isolation,
+//! landings by the files that they change.
 
 use super::{
     Policy, ShellMode,
@@ -22,15 +22,16 @@ use std::collections::BTreeSet;
 pub struct FileChange {
     pub path: WorkspacePath,
     pub change: ChangeKind,
-    /// Where a renamed file was before.
+    /// The path of a renamed file before.
     pub from: Option<WorkspacePath>,
-    /// Whether a whole directory is meant, as it is if one is deleted or renamed.
+    /// Whether the change is about a whole directory. A directory that is deleted or renamed is one
+    /// change.
     pub is_directory: bool,
     /// Whether the file can be started as a program afterwards, and could not before.
     pub becomes_executable: bool,
 }
 
-/// What happens to a file when a layer is landed.
+/// The change of a file when a layer is landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
@@ -60,8 +61,8 @@ impl FileChange {
 }
 
 impl ShellMode {
-    /// What a machine with this isolation allows by itself: everything if all limits hold, nothing
-    /// if there are none.
+    /// The mode that a machine with this isolation allows: `Free` if all limits hold, `Off` if
+    /// there are none.
     pub fn of(isolation: &Isolation) -> Self {
         let Isolation { landlock, mounts, network, processes, .. } = isolation;
         let all = *landlock > 0
@@ -79,7 +80,8 @@ impl ShellMode {
         }
     }
 
-    /// What the mode says about a script; `None` if it may run. `who` is who has set the mode.
+    /// The judgement of a script by this mode; `None` if the script may run. `who` is who has set
+    /// the mode.
     pub(super) fn judgement(self, who: &str) -> Option<Judgement> {
         match self {
             Self::Free => None,
@@ -95,8 +97,8 @@ impl ShellMode {
     }
 }
 
-/// What the isolation of a machine says about a script there. `None`, if the machine has not told
-/// its isolation, counts as a machine that has some of the limits.
+/// The judgement of a script by the isolation of its machine. A machine that has not reported its
+/// isolation (`None`) counts as a machine that has some of the limits.
 pub fn judge_shell_isolation(isolation: Option<&Isolation>) -> Option<Judgement> {
     match isolation.map_or(ShellMode::Ask, ShellMode::of) {
         ShellMode::Free => None,
@@ -114,7 +116,8 @@ pub fn judge_shell_isolation(isolation: Option<&Isolation>) -> Option<Judgement>
 }
 
 impl Policy {
-    /// Judges a script by where it connects. What it does inside the layer is no matter.
+    /// Judges a script by its destinations. Its effects stay inside the layer, so they do not
+    /// matter.
     pub(super) fn judge_shell(&self, call: &ToolCall) -> Judgement {
         let low = Judgement::new(Verdict::Low, SHELL.name, SHELL.reason);
         let judgement = call
@@ -126,7 +129,7 @@ impl Policy {
         self.restrict(Judgement { timeout, ..judgement }, &[SHELL.name])
     }
 
-    /// Whether somebody has turned the shell off, so that nobody should be pointed to it.
+    /// Whether somebody has switched the shell off. Then no message should suggest to use it.
     pub(super) fn shell_is_off(&self) -> bool {
         self.restrictions.iter().any(|(_, restrictions)| {
             restrictions.shell == Some(ShellMode::Off)
@@ -134,9 +137,9 @@ impl Policy {
         })
     }
 
-    /// Judges what landing or undoing would change: the strictest of its files, each by the rules
-    /// of the tool that could make the same change. A permission covers landings in the folders
-    /// that it was given for.
+    /// Judges the changes that landing or undoing would make: by the strictest of its files, each
+    /// by the rules of the tool that could make the same change. A permission covers landings in
+    /// the folders that it was given for.
     pub fn judge_changes(&self, tool: &str, changes: &[FileChange]) -> Judgement {
         let none = Judgement::new(Verdict::Medium, tool, "It changes files of the project.");
         let judged =

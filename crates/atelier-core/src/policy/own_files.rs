@@ -36,7 +36,8 @@ impl Policy {
     }
 
     /// Why a program may not work in the folder by itself; `None` if it may. The changes of a run
-    /// are seen only afterwards, so rules that ask about a change, or refuse it, refuse runs.
+    /// are seen only afterwards. So if the rules ask about any change or refuse it, runs are
+    /// refused.
     pub fn refuses_runs(&self) -> Option<String> {
         let file = WorkspacePath::parse("file", &Roots::relative_only()).ok()?;
         let changes = [

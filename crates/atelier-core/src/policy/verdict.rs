@@ -59,7 +59,7 @@ impl fmt::Display for Verdict {
 
 /// Why a text is not a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no verdict: low, medium, high or deny")]
+#[error("{0:?} is not a verdict: low, medium, high or deny")]
 pub struct InvalidVerdict(String);
 
 impl FromStr for Verdict {

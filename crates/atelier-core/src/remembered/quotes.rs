@@ -1,5 +1,5 @@
-//! Secrets that were read in a conversation, so that an agent's answer which quotes them can be
-//! masked.
+//! Collects secrets that were read in a conversation, so that they can be masked when an agent's
+//! answer quotes them.
 
 use super::{is_withheld, withheld_calls};
 use crate::{
@@ -63,7 +63,7 @@ impl KnownSecrets {
         let mut values = BTreeSet::new();
         for (params, result) in gated.chain(own) {
             result.iter().chain([&params]).for_each(|shown| collect(shown, &mut values));
-            // What names the file is no secret.
+            // The path of the file is not a secret.
             let mut named = BTreeSet::new();
             collect(&super::without_content(&params), &mut named);
             values.retain(|value| !named.contains(value));

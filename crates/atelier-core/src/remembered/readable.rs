@@ -1,9 +1,9 @@
-//! Parameters and results of tool calls in words, for memories.
+//! Puts parameters and results of tool calls into words, for memories.
 
 use super::CONTENT;
 use serde_json::Value;
 
-/// Fields that say something without their name.
+/// Fields that are clear without their name.
 const PLAIN: [&str; 13] = [
     "path", "command", "args", "pattern", "query", "url", "content", "stdout", "stderr", "output",
     "diff", "text", "message",
@@ -33,7 +33,7 @@ pub(super) fn parameters(params: &Value) -> String {
     words(params, ", ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a call gave to a file, as an addition to its outcome.
+/// The content that a call wrote to a file, as an addition to its outcome.
 pub(super) fn content(params: &Value) -> String {
     let Value::Object(fields) = params else { return String::new() };
     let contents = CONTENT.iter().filter_map(|name| Some((name, fields.get(*name)?)));
@@ -65,7 +65,7 @@ fn words(value: &Value, between: &str) -> String {
                     && !matches!(value, Value::Null | Value::Bool(false))
             };
             let mut listed: Vec<_> = fields.iter().filter(is_told).collect();
-            // What says most comes first, and a command before its arguments.
+            // The most informative field comes first, and a command before its arguments.
             let rank = |name: &str| PLAIN.iter().position(|plain| *plain == name);
             listed.sort_by_key(|(name, _)| rank(name).unwrap_or(PLAIN.len()));
             let mut text = String::new();

@@ -131,7 +131,7 @@ fn failed_calls_tell_no_output_of_secret_files() {
     let (_, memory) = of_call(&failed).expect("a memory");
     assert!(!memory.text.contains(SECRET), "{}", memory.text);
     assert_eq!(memory.error_details.as_deref(), Some("command_failed"));
-    // What a person said about a call that did not run is no secret.
+    // The reason that a person gave for rejecting a call is not a secret.
     failed.result = None;
     failed.status = CallStatus::Rejected;
     failed.error =

@@ -1,4 +1,4 @@
-//! What people see of a call: the rows of a card, and one line.
+//! The parts of a call that people see: the rows of a card, and one line.
 
 use super::{Kind, Presence, TextLimit, ToolDef};
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl ToolDef {
         self.card.iter().map(|row| (row.label, fill(self, row.value, params))).collect()
     }
 
-    /// A call in one line, without the name of the tool. Of a script, it has the first line.
+    /// A call in one line, without the name of the tool. For a script, this is its first line.
     pub fn summarize(&self, params: &Value) -> String {
         let text = fill(self, self.summary, params);
         match text.trim().split_once('\n') {
@@ -54,7 +54,7 @@ impl ToolDef {
     }
 }
 
-/// A template with the values of parameters in the places of their names.
+/// A template in which the names of parameters are replaced by their values.
 pub fn fill(tool: &ToolDef, template: &str, params: &Value) -> String {
     let mut text = String::new();
     let mut rest = template;

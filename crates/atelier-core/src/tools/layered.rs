@@ -4,8 +4,8 @@
 use super::{CardRow, Effect, Kind, Offered, Param, Rating, TextLimit, TimeLimit, ToolDef};
 use crate::policy::verdict::Verdict;
 
-/// The base of the definitions here: a tool of agents and projects' MCP hosts. The server of a
-/// folder that `atelier mcp` is has no layers.
+/// The common fields of these definitions: the tools are offered to agents and to MCP hosts of
+/// projects. `atelier mcp` has no layers, so it does not offer them.
 const LAYERED: ToolDef = ToolDef {
     name: "",
     title: "",
@@ -24,7 +24,7 @@ const LAYERED: ToolDef = ToolDef {
 const PATHS: Param = Param::optional(
     "paths",
     Kind::Paths,
-    "Files and folders relative to {root}. Left out, all changes are meant",
+    "Files and folders relative to {root} (default: all changes)",
 );
 const PATHS_CARD: &[CardRow] = &[CardRow::new("paths", "{paths}")];
 const JOB: Param = Param::required(

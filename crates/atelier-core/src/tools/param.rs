@@ -10,34 +10,34 @@ pub struct Param {
     pub aliases: &'static [&'static str],
     pub kind: Kind,
     pub presence: Presence,
-    /// What models read. `{root}` stands for the name of the workspace.
+    /// The description for models. `{root}` stands for the name of the workspace.
     pub description: &'static str,
-    /// What MCP hosts read, where that is something else.
+    /// The description for MCP hosts, if they get another one.
     pub mcp_description: Option<&'static str>,
     pub(super) on_gate: bool,
     pub(super) on_mcp: bool,
 }
 
-/// What a parameter is, and so how it is checked, digested and described.
+/// The kind of a parameter, which decides how it is checked, digested and described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The path of a regular file, and what is done with it.
+    /// The path of a regular file, and how it is used.
     File(Access),
     /// The path of a file or directory. A slash at its end is not part of the digest.
     Path(Access),
     /// The path of a file or directory. A slash at its end says that it is a directory.
     Entry(Access),
     Text(TextLimit),
-    /// A glob. Some access: what it matches is used like that.
+    /// A glob, and how the files that match are used, if the policy has to know.
     Glob(Option<Access>),
-    /// A whole number. Larger ones mean the most.
+    /// A whole number. A larger one counts as the maximum.
     Number {
         most: u64,
     },
     /// Seconds, within the limit of the policy.
     Timeout(TimeLimit),
     Flag,
-    /// One of these. The first is the default.
+    /// One of these values. The first is the default.
     Choice(&'static [Choice]),
     /// The checksum of a file, as results have it.
     Checksum,
@@ -45,17 +45,17 @@ pub enum Kind {
     Edits,
     /// A list of texts.
     Words,
-    /// A list of these names.
+    /// A list of names from this set.
     Names(&'static [&'static str]),
     /// A list of host names. They are kept in lower case, in order and once each.
     Hosts,
-    /// A list of paths in the workspace. What is done with them depends on the layer.
+    /// A list of paths in the workspace. How they are used depends on the layer.
     Paths,
     /// The id of a call, a task or a conversation.
     Id,
 }
 
-/// Which limit of the policy a timeout keeps to.
+/// The limit of the policy that applies to a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLimit {
     Command,
@@ -98,9 +98,10 @@ pub enum TextLimit {
 pub enum Presence {
     Required,
     Optional,
-    /// Left out, it is the root, zero, false, the first choice or the empty list.
+    /// The parameter can be left out. Then it is the root, zero, false, the first choice or the
+    /// empty list.
     Default,
-    /// Has a default in the gate and is required over MCP.
+    /// The parameter has a default in the gate and is required over MCP.
     GateDefault,
 }
 
@@ -165,7 +166,7 @@ impl Param {
 }
 
 impl Kind {
-    /// What is done with the path, if the parameter is one.
+    /// How the path is used, if the parameter is one.
     pub fn access(self) -> Option<Access> {
         match self {
             Kind::File(access) | Kind::Path(access) | Kind::Entry(access) => Some(access),

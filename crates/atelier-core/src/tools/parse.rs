@@ -1,7 +1,7 @@
-//! From JSON parameters to checked arguments, and back to JSON in canonical form.
+//! Turns JSON parameters into checked arguments, and arguments back into JSON in canonical form.
 //!
-//! Everything that is wrong with the shape of the parameters is reported at once. Paths, globs and
-//! limits are checked after that, and the first that is wrong is reported.
+//! All errors in the shape of the parameters are reported at once. Paths, globs and limits are
+//! checked after that, and only the first error is reported.
 
 use super::{Kind, Param, Presence, Surface, TextLimit};
 use crate::{
@@ -25,7 +25,7 @@ pub(crate) enum Arg {
     Glob(GlobPattern),
     Number(u64),
     Flag(bool),
-    /// Which of the choices, counted from 0.
+    /// The index of the choice, counted from 0.
     Choice(usize),
     Edits(Vec<Edit>),
     Words(Vec<String>),
@@ -49,7 +49,7 @@ pub(super) static EDIT: &[Param] = &[
     ),
 ];
 
-/// What parameters are checked against.
+/// The rules that parameters are checked by.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) surface: Surface,
@@ -101,7 +101,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes a parameter out of what was given. Many hosts write `null` for a parameter that is not
+    /// Takes a parameter out of the given ones. Many hosts write `null` for a parameter that is not
     /// given.
     fn take(&mut self, param: &Param) -> Option<Value> {
         let mut take = |name: &str| self.given.remove(name).filter(|value| !value.is_null());
@@ -112,7 +112,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Calls through the gate may write one edit beside the path, without a list.
+    /// Calls through the gate may give a single edit next to the path, without a list.
     fn take_single_edit(&mut self) -> Option<Value> {
         if self.rules.surface == Surface::Mcp {
             return None;
@@ -267,7 +267,7 @@ impl Parser<'_> {
     }
 }
 
-/// What is wrong with one parameter.
+/// An error in one parameter.
 enum Fault {
     /// The value is not of the expected kind, which the text names.
     Shape(String),

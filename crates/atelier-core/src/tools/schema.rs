@@ -33,7 +33,7 @@ impl Output {
 }
 
 impl ToolDef {
-    /// The schema of the parameters. `root` is what the workspace is called in descriptions.
+    /// The schema of the parameters. `root` is the name of the workspace in descriptions.
     pub fn schema(&self, surface: Surface, root: &str, limits: &Limits) -> Map<String, Value> {
         object(self.params, surface, root, limits)
     }

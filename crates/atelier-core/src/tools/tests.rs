@@ -41,7 +41,7 @@ fn definitions_are_consistent() {
                 );
             }
         }
-        // What leaves the workspace as it is needs no question either.
+        // Nobody needs to be asked about a tool that does not change the workspace.
         let is_harmless =
             tool.only_reads() || matches!(tool.effect, Effect::ChangesLayer | Effect::ActsBeside);
         assert_eq!(

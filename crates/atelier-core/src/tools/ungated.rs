@@ -1,11 +1,11 @@
-//! The definitions of the tools that act beside a workspace: on what an agent remembers, and on the
-//! files of a conversation as a whole. Nobody is asked about their calls, so they do not go through
-//! the gate.
+//! The definitions of the tools that act beside a workspace: on an agent's memory, and on the files
+//! of a conversation as a whole. Nobody is asked about their calls, so they do not go through the
+//! gate.
 
 use super::{Effect, Kind, Offered, Param, Rating, TextLimit, ToolDef};
 use crate::{InteractionType, policy::verdict::Verdict};
 
-/// The base of the definitions here.
+/// The common fields of these definitions.
 const UNGATED: ToolDef = ToolDef {
     name: "",
     title: "",

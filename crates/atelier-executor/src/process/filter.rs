@@ -69,8 +69,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// Changes of attributes, which Landlock does not cover. They are refused where there is no
-/// read-only mount.
+/// Changes of attributes, which Landlock does not cover. They and `XATTRS` are refused where there is
+/// no read-only mount.
 const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -78,14 +78,6 @@ const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    463, // setxattrat
-    466, // removexattrat
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]
@@ -100,7 +92,7 @@ const ATTRIBUTES: &[c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// Calls that fail as on a file system without extended attributes.
+/// Changes of extended attributes. In a layer they fail as on a file system that has none.
 const XATTRS: &[c_long] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -123,7 +115,7 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// What the filter has to allow.
+/// The operations that the filter has to allow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) network: bool,
@@ -131,7 +123,8 @@ pub(super) struct Wanted {
     /// Whether files may get the set-user-ID and set-group-ID bits. git sets the latter on folders
     /// of shared repositories.
     pub(super) set_id: bool,
-    /// Whether files may get extended attributes. Those of a layer would change how it is read.
+    /// Whether files may get extended attributes. In a layer they are refused, because overlayfs
+    /// keeps its own records in them.
     pub(super) xattrs: bool,
 }
 
@@ -141,7 +134,7 @@ pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::Ba
         refuse(&mut refused, *call, Vec::new());
     }
     if !wanted.attributes {
-        for call in ATTRIBUTES {
+        for call in ATTRIBUTES.iter().chain(XATTRS) {
             refuse(&mut refused, *call, Vec::new());
         }
     }

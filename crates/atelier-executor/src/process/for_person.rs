@@ -1,4 +1,4 @@
-//! Runs a program for the person at the keyboard: as if they had started it themselves.
+//! Runs a program for the person at the keyboard, as if they had started it themselves.
 
 use std::ffi::OsString;
 use std::io;

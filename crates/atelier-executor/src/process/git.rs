@@ -87,8 +87,8 @@ pub(super) fn environment(
         // An empty value takes precedence over the repository's `core.gitProxy`.
         ("GIT_PROXY_COMMAND", ""),
         ("GIT_NO_LAZY_FETCH", "1"),
-        // What git shows or writes must be what was looked through: every object as it is, and not
-        // as a replacement in `refs/replace` has it. A remote can add such replacements.
+        // Git must show and write exactly the objects that were examined, not the replacements that
+        // `refs/replace` names for them. A remote can add such replacements.
         ("GIT_NO_REPLACE_OBJECTS", "1"),
         ("GIT_ATTR_NOSYSTEM", "1"),
         ("GIT_TERMINAL_PROMPT", "0"),
@@ -109,8 +109,8 @@ pub(super) fn environment(
     environment
 }
 
-/// The environment of scripts in a layer, which may call git. What git starts there stays in the
-/// layer, so nothing needs to be switched off but what would wait for a person.
+/// The environment of scripts in a layer, which may call git. Programs that git starts there stay
+/// in the layer, so only settings are switched off that would make git wait for a person.
 #[cfg(target_os = "linux")]
 pub(super) fn script_environment(identity: &GitIdentity) -> Vec<(String, String)> {
     let name = identity.name.as_deref().unwrap_or("Atelier");
@@ -143,7 +143,7 @@ pub(super) fn script_environment(identity: &GitIdentity) -> Vec<(String, String)
 }
 
 /// The value with which a setting starts no program. An empty merge driver would still be started
-/// as an empty command; `false` fails, and the file is then in conflict.
+/// as an empty command. `false` fails, and git then reports a conflict in the file.
 fn neutral(name: &str) -> Option<&'static str> {
     let (section, key) = (name.split('.').next()?, name.rsplit('.').next()?);
     Some(match (section.to_ascii_lowercase().as_str(), key.to_ascii_lowercase().as_str()) {
@@ -225,7 +225,7 @@ pub(super) fn place(args: &[String]) -> Vec<String> {
     place
 }
 
-/// Adds `--no-ext-diff --no-textconv` to the sub-commands that support them. A setting cannot
+/// Adds `--no-ext-diff --no-textconv` to the subcommands that support them. A setting cannot
 /// switch these off: an empty `diff.external` would be run as an empty command.
 pub(super) fn arguments(args: &[String]) -> Vec<String> {
     let mut args = args.to_vec();
@@ -235,7 +235,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
             "-C" | "--attr-source" => at += 2,
             option if option.starts_with('-') => at += 1,
             "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
-                // `stash` accepts the options only after these sub-commands.
+                // `stash` accepts the options only after these subcommands.
                 if arg == "stash" {
                     at += 1;
                     if args.get(at).is_none_or(|sub| sub != "show" && sub != "list") {

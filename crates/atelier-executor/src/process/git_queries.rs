@@ -46,8 +46,8 @@ impl Runner {
         self.ask(workspace, &spec, args, cancel)
     }
 
-    /// The settings that make git run a program where `spec` will run it. Where git itself fails at
-    /// that, it fails at the command as well.
+    /// The settings that make git run a program in the place where `spec` will run it. If git
+    /// cannot answer, the command fails there as well.
     pub(super) fn helpers(
         &self,
         workspace: &Workspace,
@@ -68,7 +68,7 @@ impl Runner {
         let names =
             self.ask(workspace, spec, &["config", "--list", "--name-only", "-z"], cancel)?.stdout;
         let helpers = git::helpers(&names);
-        // What is included from elsewhere can change without notice.
+        // An included file can change without notice, so the answer is not remembered.
         let includes = |name: &str| name.to_ascii_lowercase().starts_with("include");
         match key {
             Some((git_dir, fingerprint)) if !names.split('\0').any(includes) => {

@@ -1,16 +1,16 @@
-//! What this machine can enforce. It is found out by trying, not by version numbers.
+//! Finds out what this machine can enforce. It tries, instead of comparing version numbers.
 
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use atelier_core::isolation::{Isolation, NetworkIsolation, ProcessIsolation};
 
-/// What this machine can enforce, determined once per process.
+/// The isolation that this machine can enforce, determined once per process.
 pub fn detect_isolation() -> Isolation {
     sandbox_support().0.clone()
 }
 
-/// What a launch passes to the kernel for an isolation.
+/// The settings that a launch passes to the kernel for an isolation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SandboxSupport {
     #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! What was found out about repositories and folders, so that each is looked through once and later
-//! only what is new.
+//! Remembers what was found in repositories and folders, so that each is examined once, and later
+//! only its new parts.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use super::git_queries::REMEMBERED;
 use super::runner::Runner;
 use crate::ignored::Ignored;
 
-/// By which rules files were classified.
+/// The rules by which files were classified.
 #[derive(Debug, Clone)]
 pub(crate) struct SecretRules {
     pub(crate) ignored: Arc<Ignored>,
@@ -28,7 +28,7 @@ impl SecretRules {
     }
 }
 
-/// What is known of one repository. Fingerprints say whether it still holds.
+/// The findings about one repository. Fingerprints tell whether they are still valid.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownRepository {
     /// The folder of the repository, as git names it.
@@ -36,34 +36,35 @@ pub(crate) struct KnownRepository {
     /// The top of its working tree in the workspace.
     pub(crate) top: PathBuf,
     pub(crate) rules: SecretRules,
-    /// The fingerprint of what decides where the top is.
+    /// The fingerprint of the files that decide where the top is.
     pub(crate) settings: Option<u64>,
     /// Protected files of the index, with the fingerprint of the index.
     pub(crate) index: Option<(u64, ProtectedPaths)>,
     pub(crate) history: History,
 }
 
-/// Which part of a history was looked through, and what was found there.
+/// The part of a history that was examined, and the protected files that it contains.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     /// The fingerprint of all references when `tips` were listed.
     pub(crate) references: Option<u64>,
-    /// The fingerprint of what cuts a history off or borrows from another.
+    /// The fingerprint of the files that cut a history off or borrow objects from another
+    /// repository.
     pub(crate) borders: Option<u64>,
     /// The commits that references led to.
     pub(crate) tips: Vec<String>,
-    /// Ids that lead to commits whose whole history was looked through.
+    /// Ids that lead to commits whose whole history was examined.
     pub(crate) commits: HashSet<String>,
     pub(crate) protected: ProtectedPaths,
 }
 
-/// Which files with objects of git are hidden from scripts and commands, because they may hold
+/// The files with objects of git that are hidden from scripts and commands, because they may hold
 /// protected content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seal {
     /// These files, which hold one object each.
     Files(Vec<PathBuf>),
-    /// Everything that only git reads.
+    /// Everything in the repository that only git reads.
     Everything,
 }
 
@@ -73,10 +74,11 @@ pub(crate) enum Seal {
 pub(crate) struct KnownStore {
     pub(crate) git_dir: PathBuf,
     pub(crate) rules: SecretRules,
-    /// What the references, the index and the folders of objects were like; `None` if they had
-    /// only just changed.
+    /// The state of the references, the index and the folders of objects; `None` if they had only
+    /// just changed.
     pub(crate) state: Option<(u64, Vec<FolderStamp>)>,
-    /// The fingerprint of what cuts a history off or borrows from another.
+    /// The fingerprint of the files that cut a history off or borrow objects from another
+    /// repository.
     pub(crate) borders: Option<u64>,
     /// The commits that references led to.
     pub(crate) tips: Vec<String>,
@@ -85,16 +87,16 @@ pub(crate) struct KnownStore {
     pub(crate) seal: Seal,
 }
 
-/// What was found in one folder that scripts are not to see. Names are those in the folder.
+/// The entries of one folder that scripts must not see. Names are those in the folder.
 #[derive(Debug, Default)]
 pub(crate) struct FolderLook {
     pub(crate) entries: u64,
     /// Whether the folder itself is a repository without a `.git`.
     pub(crate) is_bare: bool,
     pub(crate) hidden: Vec<OsString>,
-    /// Links whose own names are protected, so that what they lead to is hidden.
+    /// Links whose own names are protected, so that their targets are hidden, too.
     pub(crate) links: Vec<OsString>,
-    /// Repositories, and whether they are folders.
+    /// Names of repositories, each with whether it is a folder.
     pub(crate) repositories: Vec<(OsString, bool)>,
     /// Folders to look into.
     pub(crate) below: Vec<OsString>,
@@ -132,7 +134,7 @@ impl FolderStamp {
     }
 }
 
-/// What was found in folders, by these rules.
+/// The findings in folders, made by these rules.
 #[derive(Debug)]
 pub(super) struct KnownFolders {
     rules: SecretRules,
@@ -143,7 +145,7 @@ pub(super) struct KnownFolders {
 const MOST_FOLDERS: usize = 200_000;
 
 impl Runner {
-    /// Forgets what was found by other rules.
+    /// Forgets findings that were made by other rules.
     pub(crate) fn know_folders_by(&self, rules: SecretRules) {
         let mut known = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.as_ref().is_some_and(|known| known.rules.same(&rules)) {
@@ -164,7 +166,7 @@ impl Runner {
         }
     }
 
-    /// What is known of the repository by these rules.
+    /// The findings about the repository that were made by these rules.
     pub(crate) fn known_repository(
         &self,
         git_dir: &Path,

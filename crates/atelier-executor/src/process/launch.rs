@@ -15,7 +15,9 @@
 
 mod layered;
 mod listening;
+mod mounts;
 mod overlay;
+mod watching;
 
 pub(super) use layered::{
     ENDED_BY_TIME, ENDED_EXPOSED, ENDED_FULL, ENDED_ON_REQUEST, HolderPlan, KEEPER_DONE,
@@ -30,6 +32,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use libc::{c_char, c_int, c_long, c_uint, c_ulong};
+use mounts::{Mounts, arrange_mounts, mount};
+use watching::{now_ms, watch};
 
 #[cfg(target_env = "gnu")]
 pub(super) type Resource = c_uint;
@@ -91,7 +95,7 @@ impl Spaces {
     }
 }
 
-/// What the children report: a failed stage with its errno, or stage 0 with the program's wait
+/// The children report the stage that failed, with its errno, or stage 0 with the program's wait
 /// status.
 pub(super) const STAGES: [&str; 15] = [
     "status",
@@ -264,17 +268,6 @@ fn supervise(
     }
 }
 
-/// The mounts for one program.
-#[derive(Default)]
-struct Mounts<'a> {
-    overlay: Option<&'a Overlay>,
-    writable: &'a [CString],
-    pinned: &'a [CString],
-    tmp: Option<&'a CStr>,
-    hidden: &'a [(CString, CString)],
-    read_only: &'a [CString],
-}
-
 /// Enters the namespaces that `clone` made.
 fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     // SAFETY: calls with plain numbers. The new session keeps terminals and job control away from
@@ -301,107 +294,6 @@ fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     // SAFETY: called after the maps are written, because an undumpable process may not write them.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     Ok(())
-}
-
-/// Makes everything read-only except the given folders. Landlock does not cover modes, owners and
-/// times, but mounts do.
-fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
-    const READ_ONLY: u64 = 1;
-    let Mounts { overlay, writable, pinned, tmp, hidden, read_only } = *mounts;
-    mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
-    if let Some(overlay) = overlay {
-        overlay.open_again()?;
-        overlay.mount()?;
-    }
-    for dir in writable {
-        mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
-    }
-    set_mount(c"/", READ_ONLY, 0, libc::AT_RECURSIVE)?;
-    for dir in writable {
-        // A mount below that was read-only before stays read-only and may be locked. Then only the
-        // top is made writable.
-        set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE)
-            .or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
-    }
-    for dir in pinned {
-        match mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, HIDE) {
-            Ok(()) | Err((_, libc::ENOENT)) => {}
-            Err(failed) => return Err(failed),
-        }
-    }
-    for path in read_only {
-        match mount(Some(path), path, libc::MS_BIND | libc::MS_REC, MOUNTS) {
-            Ok(()) => set_mount(path, READ_ONLY, 0, 0)?,
-            // The folder does not exist (any more), so it needs no protection.
-            Err((_, libc::ENOENT)) => {}
-            Err(failed) => return Err(failed),
-        }
-    }
-    for (cover, path) in hidden {
-        let covered = match cover.is_empty() {
-            true => mount_empty(path),
-            false => mount(Some(cover), path, libc::MS_BIND, HIDE),
-        };
-        match covered {
-            // The path was deleted after it was found, or a layer has something else in its place.
-            // So there is nothing to hide.
-            Ok(()) | Err((_, libc::ENOENT | libc::ENOTDIR)) => {}
-            Err(failed) => return Err(failed),
-        }
-    }
-    // The place for semaphores and shared memory, which Python's multiprocessing needs. A failure
-    // here does not matter. The mount must not cover a folder that the command works in.
-    let in_use = writable.iter().any(|dir| dir.to_bytes().starts_with(b"/dev/shm"));
-    if tmp.is_some() && !in_use {
-        mount(tmp, c"/dev/shm", libc::MS_BIND, MOUNTS).ok();
-    }
-    if spaces.fresh_proc {
-        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        // Hides the supervisor, which is a copy of atelier and has its command line, including
-        // tokens. It is not dumpable, so other processes may not inspect it. Before Linux 5.8,
-        // group 0 still could.
-        let proc = |options: &CStr| {
-            let (name, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
-            // SAFETY: constant strings.
-            let done = unsafe { libc::mount(name, place, name, flags, options.as_ptr().cast()) };
-            check(MOUNTS, c_long::from(done))
-        };
-        proc(c"hidepid=4").or_else(|_| proc(c"hidepid=2"))?;
-    }
-    Ok(())
-}
-
-fn mount(source: Option<&CStr>, target: &CStr, flags: c_ulong, stage: u8) -> Stage<()> {
-    let source = source.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: the strings are NUL-terminated and outlive the call.
-    let done = unsafe { libc::mount(source, target.as_ptr(), ptr::null(), flags, ptr::null()) };
-    check(stage, c_long::from(done)).map(drop)
-}
-
-/// Covers a folder by an empty one.
-fn mount_empty(target: &CStr) -> Stage<()> {
-    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    let (kind, options) = (c"tmpfs".as_ptr(), c"size=4k,mode=555".as_ptr().cast());
-    // SAFETY: the strings are NUL-terminated and outlive the call.
-    let done = unsafe { libc::mount(kind, target.as_ptr(), kind, flags, options) };
-    check(HIDE, c_long::from(done)).map(drop)
-}
-
-fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
-    let attributes: [u64; 4] = [set, clear, 0, 0];
-    let size = std::mem::size_of_val(&attributes);
-    // SAFETY: the structure has four 64-bit words, and its size is passed too.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            flags,
-            attributes.as_ptr(),
-            size,
-        )
-    };
-    check(MOUNTS, done).map(drop)
 }
 
 fn write_file(path: &CStr, bytes: &[u8], stage: u8) -> Stage<()> {
@@ -543,117 +435,5 @@ fn restrict(ruleset: RawFd, inside: &[(CString, u64)]) -> Stage<()> {
             add(path, *allowed)?;
         }
         check(LANDLOCK, libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0)).map(drop)
-    }
-}
-
-/// Waits for the program or for the lifeline, and then ends all remaining processes.
-fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
-    // SAFETY: from here on, only numbers and this stack are used.
-    unsafe {
-        // Keeps two handles, as 0 and 1. The pipes must close when the program's own copies close.
-        libc::dup2(plan.lifeline.as_raw_fd(), 0);
-        libc::dup2(plan.report.as_raw_fd(), 1);
-        libc::syscall(libc::SYS_close_range, 2, c_uint::MAX, 0);
-        let mut children: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut children);
-        libc::sigaddset(&raw mut children, libc::SIGCHLD);
-        let signals =
-            libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        // When the program must have ended, after it was asked to end. The time does not start
-        // again when one of its children ends.
-        let mut until = None;
-        loop {
-            if reap(program) {
-                break;
-            }
-            let mut handles = [
-                libc::pollfd {
-                    fd: if until.is_some() { -1 } else { 0 },
-                    events: libc::POLLIN,
-                    revents: 0,
-                },
-                libc::pollfd { fd: signals, events: libc::POLLIN, revents: 0 },
-            ];
-            let wait = until.map_or(-1, |until: i64| (until - now_ms()).max(0) as c_int);
-            libc::poll(handles.as_mut_ptr(), 2, wait);
-            if until.is_some_and(|until| now_ms() >= until) {
-                break;
-            }
-            if handles[0].revents != 0 {
-                until = Some(now_ms() + GRACE_MS);
-                libc::kill(-program, libc::SIGTERM);
-            }
-            let mut sink = [0u8; 128];
-            libc::read(signals, sink.as_mut_ptr().cast(), sink.len());
-        }
-        if !plan.spaces.has(libc::CLONE_NEWPID) {
-            kill_remaining(program);
-        }
-        // In a pid namespace, this ends all processes in it.
-        libc::_exit(0)
-    }
-}
-
-/// The time of a clock that nobody can set.
-fn now_ms() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the result is on this stack.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
-}
-
-/// Collects ended children. Returns true when the program itself has ended, and reports its status.
-fn reap(program: libc::pid_t) -> bool {
-    loop {
-        let mut status = 0;
-        // SAFETY: the status is on this stack.
-        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
-            pid if pid == program => {
-                tell(1, STATUS, status);
-                return true;
-            }
-            pid if pid > 0 => {}
-            _ => return false,
-        }
-    }
-}
-
-/// Kills children until none are left. Orphans become our children, because this process is a
-/// subreaper, and are killed next.
-fn kill_remaining(program: libc::pid_t) {
-    let until = now_ms() + KILL_REMAINING_MS;
-    // SAFETY: only numbers and this stack are used.
-    unsafe {
-        libc::kill(-program, libc::SIGKILL);
-        loop {
-            let mut text = [0u8; 4096];
-            let fd = libc::open(
-                c"/proc/thread-self/children".as_ptr(),
-                libc::O_RDONLY | libc::O_CLOEXEC,
-            );
-            let length =
-                if fd >= 0 { libc::read(fd, text.as_mut_ptr().cast(), text.len()) } else { 0 };
-            libc::close(fd);
-            let mut pid: libc::pid_t = 0;
-            for byte in text.iter().take(usize::try_from(length).unwrap_or(0)) {
-                if byte.is_ascii_digit() {
-                    pid = pid.wrapping_mul(10).wrapping_add(libc::pid_t::from(byte - b'0'));
-                } else if pid > 0 {
-                    libc::kill(pid, libc::SIGKILL);
-                    pid = 0;
-                }
-            }
-            let ended = loop {
-                match libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) {
-                    pid if pid > 0 => {}
-                    0 => break false,
-                    _ => break true,
-                }
-            };
-            if ended || now_ms() >= until {
-                return;
-            }
-            libc::poll(ptr::null_mut(), 0, 2);
-        }
     }
 }

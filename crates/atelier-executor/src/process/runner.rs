@@ -1,5 +1,5 @@
-//! The environment of a command: PATH, HOME, variables, temporary folder. None of it is the
-//! caller's own.
+//! The environment of a command: PATH, HOME, variables, temporary folder. Nothing is taken from the
+//! caller's environment.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -114,7 +114,8 @@ impl Runner {
         cancel: &Cancel,
     ) -> Result<Outcome> {
         if spec.program == "diff" && compares_folders(&spec.args) {
-            // A link in a folder leads to what nobody named, so the links themselves are compared.
+            // A link in a folder can lead to a file that the command does not name, so the links
+            // themselves are compared.
             let args = ["--no-dereference".to_owned()].into_iter().chain(spec.args.iter().cloned());
             let spec = CommandSpec { args: args.collect(), ..spec.clone() };
             let environment = self.base_environment(&spec);
@@ -241,8 +242,7 @@ impl Runner {
     }
 }
 
-/// Whether diff is told to go through folders. A word too many that looks like it only makes it
-/// compare links.
+/// Whether diff compares whole folders. A wrong yes only makes it compare links.
 fn compares_folders(args: &[String]) -> bool {
     let mut options = args.iter().take_while(|arg| *arg != "--");
     options.any(|arg| match arg.strip_prefix("--") {

@@ -5,10 +5,10 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -16,11 +16,12 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open};
 
 use super::isolation::sandbox_support;
 use super::launch::{self, HolderPlan, KeeperPlan, Plan, STAGES, START_STAGE};
-use super::run::{ROOT_KEEPS, c_path, covers, ending, folder, high, limits, overlay, setup, text};
+use super::run::{ROOT_KEEPS, c_path, covers, folder, high, limits, overlay, setup, text};
 use super::runner::Runner;
+use super::script_end::{is_locked, read_report};
+use super::script_values::{LayerPlaces, ScriptSpec};
 use super::way_out::WayOut;
-use super::{Ending, filter, landlock_rules};
-use crate::cancel::Cancel;
+use super::{filter, landlock_rules};
 use crate::error::{Error, Result};
 use crate::proxy::Serving;
 use crate::workspace::Workspace;
@@ -30,58 +31,18 @@ pub(crate) const LAYER_HOME: &str = "/tmp/.home";
 /// A longer script is passed as a file, because the kernel limits the length of an argument.
 const LONGEST_ARGUMENT: usize = 100 << 10;
 /// How long a holder may take to end, or to start.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The folders and files of one layer.
-#[derive(Debug, Clone)]
-pub(crate) struct LayerPlaces {
-    pub(crate) upper: PathBuf,
-    pub(crate) work: PathBuf,
-    pub(crate) tmp: PathBuf,
-    pub(crate) fifo: PathBuf,
-    /// The file that the holder locks; it holds its process number.
-    pub(crate) holder: PathBuf,
-}
-
-/// One script.
-pub(crate) struct ScriptSpec<'a> {
-    pub(crate) script: &'a str,
-    pub(crate) time: Duration,
-    /// Paths below the root that the script must not see.
-    pub(crate) hidden: &'a [PathBuf],
-    /// The folder that gets its output and its report.
-    pub(crate) job: &'a Path,
-    /// The most bytes that are kept of each output.
-    pub(crate) most_output: u64,
-    /// How many bytes the disk may lose while it runs.
-    pub(crate) most_disk: u64,
-    /// The hosts that it may connect to.
-    pub(crate) hosts: &'a [String],
-}
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A script that was started.
 #[derive(Debug)]
 pub(crate) struct StartedScript {
     pub(crate) keeper: OwnedFd,
-    /// Closing it ends the script; none for a job.
+    /// The script ends when this pipe is closed; `None` for a job.
     pub(crate) owner: Option<OwnedFd>,
     /// The holder, if it was started with the script.
     pub(crate) holder: Option<OwnedFd>,
     /// Its proxy, if it may connect to hosts. It ends with the script.
     pub(crate) proxy: Option<Serving>,
-}
-
-/// How a script ended, as its keeper wrote it down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScriptEnding {
-    Exited(i32),
-    Killed(i32),
-    TimedOut,
-    Stopped,
-    /// It filled the disk.
-    Full,
-    /// A protected file appeared that it could have read.
-    Exposed,
 }
 
 impl Runner {
@@ -99,7 +60,7 @@ impl Runner {
         let until = Instant::now() + PATIENCE;
         loop {
             let found = self.find_or_start_holder(workspace, places)?;
-            // A holder may end in the moment in which it is joined. Then there is another try.
+            // The holder may end just before it is joined. Then the loop tries again.
             if let Some(way_out) = WayOut::open(spec, &found.pidfd, joined_spaces())? {
                 let started = self
                     .start_keeper(workspace, places, spec, background, owner, &found, &way_out)?;
@@ -150,7 +111,8 @@ impl Runner {
         if spaces.flags & needed != needed {
             return Err(Error::NoLayers);
         }
-        // Every script makes its own, which the kernel only allows outside of another one.
+        // Every script makes a PID namespace of its own, and the kernel allows that only outside of
+        // another one.
         spaces.flags &= !libc::CLONE_NEWPID;
         spaces.pid_max = None;
         let fifo = |flags| {
@@ -302,7 +264,8 @@ impl Runner {
             _ => landlock_rules::system_ruleset(&self.system)
                 .map_err(|source| sandbox("landlock", source))?,
         };
-        // A layer may cover the state folder by its own `/tmp`, so what covers is not from there.
+        // The layer may cover the state folder with its own `/tmp`, so the empty folder and file
+        // for hidden paths do not come from there.
         let empty = (Path::new(""), Path::new("/dev/null"));
         let hidden = covers(workspace, spec.hidden.iter(), empty)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -344,7 +307,7 @@ fn joined_spaces() -> i32 {
     sandbox_support().1.spaces.flags & !libc::CLONE_NEWPID
 }
 
-/// A holder that lives, with a place at its FIFO that keeps it alive.
+/// A running holder, and the handle of its FIFO that keeps it running.
 struct Holder {
     pidfd: OwnedFd,
     user: OwnedFd,
@@ -365,137 +328,15 @@ fn running_holder(places: &LayerPlaces) -> Result<Option<Holder>> {
     Ok(is_locked(&places.holder).then_some(Holder { pidfd, user, started: None }))
 }
 
-/// Whether a process holds the lock of a file.
-pub(crate) fn is_locked(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    matches!(
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared),
-        Err(Errno::WOULDBLOCK)
-    )
-}
-
-/// Asks the keeper of a job to end it, and waits until it has.
-pub(crate) fn stop_script(job: &Path) -> Result<()> {
-    let alive = job.join("alive");
-    let until = Instant::now() + PATIENCE;
-    let mut asked = false;
-    while is_locked(&alive) {
-        let pid = std::fs::read_to_string(job.join("pid")).ok().and_then(|text| text.parse().ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw)
-            && let Ok(keeper) = pidfd_open(pid, PidfdFlags::empty())
-            && is_locked(&alive)
-        {
-            use rustix::process::{Signal, pidfd_send_signal};
-            let late = Instant::now() >= until;
-            if !asked || late {
-                let signal = if late { Signal::KILL } else { Signal::TERM };
-                pidfd_send_signal(&keeper, signal).map_err(setup)?;
-                asked = true;
-            }
-        }
-        pause();
-    }
-    Ok(())
-}
-
-/// Waits until the holder of a layer has ended, after its jobs have.
-pub(crate) fn wait_for_holder(places: &LayerPlaces) -> bool {
-    let until = Instant::now() + PATIENCE;
-    while is_locked(&places.holder) {
-        if Instant::now() >= until {
-            return false;
-        }
-        pause();
-    }
-    true
-}
-
-/// Why a script in the foreground was ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interrupted {
-    Cancelled,
-    /// `is_full` said so.
-    Full,
-}
-
-/// Waits for a script in the foreground. If it is cancelled, or if `is_full` says so, it is ended.
-pub(crate) fn wait_for_script(
-    started: &mut StartedScript,
-    cancel: &Cancel,
-    mut is_full: impl FnMut() -> bool,
-) -> Result<Option<Interrupted>> {
-    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-    let mut interrupted = None;
-    loop {
-        let mut handles = vec![PollFd::new(&started.keeper, PollFlags::IN)];
-        if interrupted.is_none() {
-            handles.push(PollFd::from_borrowed_fd(cancel.as_fd(), PollFlags::IN));
-        }
-        let ready = match poll(&mut handles, Some(&LOOK)) {
-            Ok(ready) => ready,
-            Err(Errno::INTR) => 1,
-            Err(errno) => return Err(setup(errno)),
-        };
-        if !handles[0].revents().is_empty() {
-            wait_for(&started.keeper)?;
-            return Ok(interrupted);
-        }
-        if interrupted.is_none() && cancel.is_cancelled() {
-            interrupted = Some(Interrupted::Cancelled);
-        } else if interrupted.is_none() && ready == 0 && is_full() {
-            interrupted = Some(Interrupted::Full);
-        }
-        if interrupted.is_some() {
-            started.owner = None;
-        }
-    }
-}
-
-/// Collects a child that has ended. Returns false if it still runs.
-pub(crate) fn collect(child: &OwnedFd) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    !matches!(rustix::process::waitid(WaitId::PidFd(child.as_fd()), options), Ok(None))
-}
-
-/// How a script ended; `None` if it has not, or if it never began.
-pub(crate) fn read_report(job: &Path) -> Result<Option<ScriptEnding>> {
-    let path = job.join("report");
-    let bytes = std::fs::read(&path).map_err(io_error("read", &path))?;
-    let (mut status, mut why) = (None, None);
-    for message in bytes.chunks_exact(5) {
-        let Ok(message) = <[u8; 5]>::try_from(message) else { continue };
-        let [code, value @ ..] = message;
-        match code {
-            0 => status = Some(i32::from_ne_bytes(value)),
-            launch::ENDED_BY_TIME => why = Some(ScriptEnding::TimedOut),
-            launch::ENDED_ON_REQUEST => why = Some(ScriptEnding::Stopped),
-            launch::ENDED_FULL => why = Some(ScriptEnding::Full),
-            launch::ENDED_EXPOSED => why = Some(ScriptEnding::Exposed),
-            launch::KEEPER_DONE => {}
-            _ => {
-                if let Some((stage, source)) = stage_of(message) {
-                    return Err(sandbox(stage, source));
-                }
-            }
-        }
-    }
-    let own = status.map(|status| match ending(status) {
-        Ending::Exited(code) => ScriptEnding::Exited(code),
-        Ending::Killed(signal) => ScriptEnding::Killed(signal),
-        Ending::TimedOut => ScriptEnding::TimedOut,
-        Ending::Cancelled => ScriptEnding::Stopped,
-    });
-    Ok(why.or(own))
-}
-
-fn stage_of(message: [u8; 5]) -> Option<(&'static str, io::Error)> {
+pub(super) fn stage_of(message: [u8; 5]) -> Option<(&'static str, io::Error)> {
     let [stage, value @ ..] = message;
     let name = STAGES.get(usize::from(stage)).copied().unwrap_or(START_STAGE);
     Some((name, io::Error::from_raw_os_error(i32::from_ne_bytes(value))))
 }
 
-/// Makes what is expected in the layer's own `/tmp`: HOME and, if the workspace lies below `/tmp`,
-/// the place where the layer is mounted. A script may have put links there, so none is followed.
+/// Creates the folders that a script needs in the layer's own `/tmp`: HOME and, if the workspace
+/// lies below `/tmp`, the place where the layer is mounted. A script may have put links there, so
+/// none is followed.
 fn prepare_tmp(workspace: &Workspace, places: &LayerPlaces) -> Result<()> {
     make_beneath(&places.tmp, Path::new(".home"))?;
     match workspace.root().strip_prefix("/tmp") {
@@ -542,24 +383,24 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-fn wait_for(child: &OwnedFd) -> Result<()> {
+pub(super) fn wait_for(child: &OwnedFd) -> Result<()> {
     rustix::process::waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED)
         .map(drop)
         .map_err(setup)
 }
 
-/// Waits a moment for something that gives no signal.
-fn pause() {
+/// Waits for a moment, where no signal tells when to look again.
+pub(super) fn pause() {
     let moment = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
     // An interruption only makes the moment shorter.
     poll(&mut [], Some(&moment)).ok();
 }
 
-fn sandbox(stage: &'static str, source: io::Error) -> Error {
+pub(super) fn sandbox(stage: &'static str, source: io::Error) -> Error {
     Error::Sandbox { stage, source }
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path: CString = CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default();
     move |source| Error::Io { action, path: path.to_string_lossy().into_owned(), source }
 }

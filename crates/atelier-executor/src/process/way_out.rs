@@ -1,13 +1,13 @@
-//! How a script in a layer gets to the network: not at all, or through a proxy in this process.
+//! Gives a script in a layer its way to the network: none at all, or a proxy in this process.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use super::launch;
-use super::script::ScriptSpec;
+use super::script_values::ScriptSpec;
 use crate::error::{Error, Result};
 use crate::proxy::record::Record;
-use crate::proxy::{Destinations, Entrance, Limits, Serving};
+use crate::proxy::{Destinations, Entrance, ProxyLimits, Serving};
 
 pub(super) enum WayOut {
     None,
@@ -42,7 +42,7 @@ impl WayOut {
         let record = Record::begin(spec.job)?;
         let keeper = keeper.try_clone().map_err(failed)?;
         let destinations = Destinations::new(spec.hosts);
-        Serving::begin(entrance, destinations, Limits::default(), record, keeper)
+        Serving::begin(entrance, destinations, ProxyLimits::default(), record, keeper)
             .map(Some)
             .map_err(failed)
     }

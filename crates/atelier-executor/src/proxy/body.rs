@@ -11,7 +11,8 @@ use super::relay::{Direction, Input, Meter, write};
 const LONGEST_SIZE: usize = 16;
 const MOST_TRAILERS: usize = 8 << 10;
 
-/// What comes after the body is not read: there is one request for each connection.
+/// Passes on one body. Bytes after the body are not read, because there is one request for each
+/// connection.
 pub(super) fn pass_body(
     script: &mut Input<'_>,
     host: &TcpStream,

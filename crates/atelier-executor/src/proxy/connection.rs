@@ -10,19 +10,19 @@ use super::destination::Destinations;
 use super::head::{Framing, Request, Response, Way};
 use super::record::Connection;
 use super::relay::{Direction, Input, Meter, close, first_failure, tunnel, write};
-use super::serving::Place;
+use super::serving::ConnectionSlot;
 
 const MOST_HEAD: usize = 32 << 10;
 const MOST_RESPONSE_HEAD: usize = 128 << 10;
 
-/// Serves a connection, and writes it down.
-pub(super) fn serve(place: &Place, script: &TcpStream) {
-    let shared = &place.shared;
+/// Serves a connection, and records it.
+pub(super) fn serve(slot: &ConnectionSlot, script: &TcpStream) {
+    let shared = &slot.shared;
     let mut input = Input::new(script);
     let head = match input.until(b"\r\n\r\n", MOST_HEAD, shared.limits.head) {
         Ok(Some(head)) => head,
         Ok(None) => return,
-        Err(_) if place.script_has_ended() => return,
+        Err(_) if slot.script_has_ended() => return,
         Err(error) => {
             let (status, why) = match error.kind() {
                 io::ErrorKind::TimedOut => ("408 Request Timeout", "The request took too long."),
@@ -31,14 +31,14 @@ pub(super) fn serve(place: &Place, script: &TcpStream) {
                 }
                 _ => ("400 Bad Request", "The request's head does not end."),
             };
-            return refuse(place, script, status, &Connection::refused("", 0, why.to_owned()));
+            return refuse(slot, script, status, &Connection::refused("", 0, why.to_owned()));
         }
     };
     let request = match Request::parse(&head) {
         Ok(request) => request,
         Err(why) => {
             let refused = Connection::refused("", 0, why.to_owned());
-            return refuse(place, script, "400 Bad Request", &refused);
+            return refuse(slot, script, "400 Bad Request", &refused);
         }
     };
     let (host, port) = (request.host.as_str(), request.port);
@@ -46,18 +46,18 @@ pub(super) fn serve(place: &Place, script: &TcpStream) {
         let why = "Only the script that was approved may use this proxy: its password is in \
                    HTTP_PROXY.";
         let refused = Connection::refused(host, port, why.to_owned());
-        return refuse(place, script, "407 Proxy Authentication Required", &refused);
+        return refuse(slot, script, "407 Proxy Authentication Required", &refused);
     }
     let checked = match shared.destinations.check(host, port) {
         Ok(checked) => checked,
         Err(why) => {
             let refused = Connection::refused(host, port, why);
-            return refuse(place, script, "403 Forbidden", &refused);
+            return refuse(slot, script, "403 Forbidden", &refused);
         }
     };
     let meter = Meter::new(shared);
-    let done = connect_and_pass(place, &request, input, script, &checked, &meter);
-    let why = done.err().and_then(|error| in_words(&error, place.script_has_ended()));
+    let done = connect_and_pass(slot, &request, input, script, &checked, &meter);
+    let why = done.err().and_then(|error| in_words(&error, slot.script_has_ended()));
     shared.record.write(&Connection {
         host: request.host.clone(),
         port,
@@ -70,16 +70,16 @@ pub(super) fn serve(place: &Place, script: &TcpStream) {
 }
 
 fn connect_and_pass(
-    place: &Place,
+    slot: &ConnectionSlot,
     request: &Request<'_>,
     mut input: Input<'_>,
     script: &TcpStream,
     checked: &[std::net::SocketAddr],
     meter: &Meter<'_>,
 ) -> io::Result<()> {
-    let limits = &place.shared.limits;
+    let limits = &slot.shared.limits;
     let connected = Destinations::connect(checked, limits.connect).and_then(|host| {
-        place.add(&host)?;
+        slot.add(&host)?;
         Ok(host)
     });
     let host = match connected {
@@ -163,7 +163,7 @@ fn pass_response(
     input.copy(script, length, Direction::Received, meter).map(drop)
 }
 
-/// Compares in the same time, wherever the difference is.
+/// Compares in constant time, so that the time does not reveal where the difference is.
 fn knows_password(credentials: &str, given: Option<&[u8]>) -> bool {
     let given = given.and_then(|given| {
         let (scheme, value) = given.split_at_checked(6)?;
@@ -175,15 +175,15 @@ fn knows_password(credentials: &str, given: Option<&[u8]>) -> bool {
     })
 }
 
-fn refuse(place: &Place, script: &TcpStream, status: &str, refused: &Connection) {
-    place.shared.record.write(refused);
+fn refuse(slot: &ConnectionSlot, script: &TcpStream, status: &str, refused: &Connection) {
+    slot.shared.record.write(refused);
     let why = refused.why.as_deref().unwrap_or_default();
-    let hosts = place.shared.destinations.in_words();
+    let hosts = slot.shared.destinations.in_words();
     answer(script, status, &format!("Atelier: {why} This script may connect to: {hosts}."));
 }
 
-/// Answers in the place of a host, and ends the connection. What the script still sends is read for
-/// a moment, because it would not see the answer otherwise.
+/// Answers in slot of a host, and ends the connection. It then reads for a moment what the script
+/// still sends, because otherwise the script might not see the answer.
 fn answer(mut script: &TcpStream, status: &str, words: &str) {
     let ask = match status.starts_with("407") {
         true => "Proxy-Authenticate: Basic realm=\"atelier\"\r\n",
@@ -210,15 +210,15 @@ fn answer(mut script: &TcpStream, status: &str, words: &str) {
     }
 }
 
-/// Why a connection ended before its time. That it ended with the script needs no word.
+/// Why a connection ended early. If it ended with the script, no reason is given.
 fn in_words(error: &io::Error, with_script: bool) -> Option<String> {
     let words = match error.kind() {
         io::ErrorKind::QuotaExceeded => {
-            "It was ended, because the script has moved as many bytes as it may.".to_owned()
+            "It was ended because the script has moved as many bytes as it may.".to_owned()
         }
-        io::ErrorKind::TimedOut => "It was ended, because it was silent for too long.".to_owned(),
+        io::ErrorKind::TimedOut => "It was ended because it was silent for too long.".to_owned(),
         io::ErrorKind::InvalidData => {
-            "It was ended, because what was sent is not plain HTTP.".to_owned()
+            "It was ended because the script did not send plain HTTP.".to_owned()
         }
         _ if with_script => return None,
         _ => format!("It failed: {error}."),

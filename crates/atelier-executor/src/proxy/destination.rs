@@ -1,4 +1,4 @@
-//! Where a script's connections may go.
+//! Decides where a script's connections may go.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use atelier_core::policy::hosts::{is_local_address, is_local_host};
 
-/// So many addresses of a host are tried.
+/// How many addresses of a host are tried.
 const MOST_ADDRESSES: usize = 4;
 
 /// Looks up the addresses of a name.
 type Resolve = Box<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
 
-/// What a person approved for a script.
+/// The hosts that a person approved for a script.
 pub(crate) struct Destinations {
     names: BTreeSet<String>,
     addresses: BTreeSet<IpAddr>,
@@ -43,8 +43,8 @@ impl Destinations {
         Self { names, addresses, resolve }
     }
 
-    /// The addresses to connect to, all of which were checked; or why there are none. The name is
-    /// looked up once, so that it cannot mean something else when the connection is made.
+    /// The addresses to connect to, all of which were checked, or the reason why there are none.
+    /// The name is looked up once, so that it cannot lead elsewhere when the connection is made.
     pub(super) fn check(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             let ip = ip.to_canonical();
@@ -71,9 +71,10 @@ impl Destinations {
         Ok(checked)
     }
 
-    /// A person who approves `packages.example` means a host in the internet. If that name leads to
-    /// this machine or its own network, it is refused, unless the address itself was approved, or
-    /// the name says that it is local and was asked about as such.
+    /// A person who approves `packages.example` means a host on the internet. If that name leads to
+    /// this machine or its own network, it is refused, unless the address itself was approved.
+    /// Names that are local by themselves may lead there, because the person was asked about them
+    /// as such.
     fn check_address(&self, host: &str, ip: IpAddr) -> Result<(), String> {
         if is_local_host(host) {
             return Ok(());
@@ -120,8 +121,8 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok((host, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
-/// Whether an address, however public, is one of this machine: only there can a socket be bound to
-/// it. What listens on all addresses may trust whoever is on the machine.
+/// Whether an address belongs to this machine, even if it is public: a socket can be bound only to
+/// such an address. A service that listens on all addresses may trust every caller on the machine.
 fn is_own_address(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -1,7 +1,7 @@
 //! Reads the heads of requests and responses.
 //!
-//! A request is refused as soon as two programs could read it differently: that is how something is
-//! smuggled past a proxy. The head that goes on is written anew from what was understood.
+//! A request is refused if two programs could read it differently, because that is how requests are
+//! smuggled past a proxy. The head that is passed on is written anew from the parsed request.
 
 use std::net::IpAddr;
 
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 const MOST_HEADERS: usize = 100;
 
 /// Why a request is refused.
-pub(super) type Bad = &'static str;
+pub(super) type InvalidHead = &'static str;
 
-/// Headers that are about the connection between script and proxy, and end here.
+/// Headers about the connection between script and proxy, which are not passed on.
 const OWN: [&str; 10] = [
     "connection",
     "proxy-connection",
@@ -24,7 +24,7 @@ const OWN: [&str; 10] = [
     "host",
     "http2-settings",
 ];
-/// What a `Connection` header must not take away from a request.
+/// Headers that a `Connection` header must not remove from a request.
 const NEEDED: [&str; 4] = ["host", "content-length", "transfer-encoding", "proxy-authorization"];
 
 /// A request to the proxy.
@@ -42,7 +42,7 @@ pub(super) struct Request<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Way<'a> {
-    /// CONNECT: bytes in both directions, which are not read.
+    /// CONNECT: bytes in both directions, which the proxy does not interpret.
     Tunnel,
     /// One request over plain HTTP.
     Plain { path: &'a str, body: Framing },
@@ -69,7 +69,7 @@ impl Header<'_> {
 
 impl<'a> Request<'a> {
     /// Reads a head that ends with its empty line.
-    pub(super) fn parse(head: &'a [u8]) -> Result<Self, Bad> {
+    pub(super) fn parse(head: &'a [u8]) -> Result<Self, InvalidHead> {
         let mut lines = lines(head)?;
         let first =
             std::str::from_utf8(lines.remove(0)).map_err(|_| "The request is not ASCII.")?;
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
         let password = match passwords[..] {
             [] => None,
             [password] => Some(password),
-            _ => return Err("The header Proxy-Authorization is there twice."),
+            _ => return Err("The header Proxy-Authorization appears twice."),
         };
         let expects_continue =
             all(&headers, "expect").any(|it| it.eq_ignore_ascii_case(b"100-continue"));
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
 }
 
 /// The lines of a head, without the empty one at its end. Only CRLF ends a line.
-fn lines(head: &[u8]) -> Result<Vec<&[u8]>, Bad> {
+fn lines(head: &[u8]) -> Result<Vec<&[u8]>, InvalidHead> {
     let head = head.strip_suffix(b"\r\n\r\n").ok_or("The head does not end.")?;
     let mut lines = Vec::new();
     for (index, line) in head.split(|b| *b == b'\n').enumerate() {
@@ -168,7 +168,7 @@ fn lines(head: &[u8]) -> Result<Vec<&[u8]>, Bad> {
     Ok(lines)
 }
 
-fn headers<'a>(lines: &[&'a [u8]]) -> Result<Vec<Header<'a>>, Bad> {
+fn headers<'a>(lines: &[&'a [u8]]) -> Result<Vec<Header<'a>>, InvalidHead> {
     let header = |line: &&'a [u8]| {
         let colon = line.iter().position(|b| *b == b':').ok_or("A header has no colon.")?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -190,7 +190,7 @@ fn is_token(text: &[u8]) -> bool {
 }
 
 /// How long the body is; `None` if no header says so.
-fn framing(headers: &[Header<'_>], old: bool) -> Result<Option<Framing>, Bad> {
+fn framing(headers: &[Header<'_>], old: bool) -> Result<Option<Framing>, InvalidHead> {
     let lengths: Vec<&[u8]> = all(headers, "content-length").collect();
     let codings: Vec<&[u8]> = all(headers, "transfer-encoding").collect();
     match (&lengths[..], &codings[..]) {
@@ -210,8 +210,8 @@ fn framing(headers: &[Header<'_>], old: bool) -> Result<Option<Framing>, Bad> {
 }
 
 /// `host:port` or `[address]:port`, the host in lower case.
-fn authority(text: &str) -> Result<(String, Option<u16>), Bad> {
-    const WRONG: Bad = "The host is not written as host:port.";
+fn authority(text: &str) -> Result<(String, Option<u16>), InvalidHead> {
+    const WRONG: InvalidHead = "The host is not written as host:port.";
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']').ok_or(WRONG)?;
@@ -246,7 +246,7 @@ fn authority(text: &str) -> Result<(String, Option<u16>), Bad> {
 }
 
 /// The host, port and path of `http://host:port/path`.
-fn absolute(target: &str) -> Result<(String, u16, &str), Bad> {
+fn absolute(target: &str) -> Result<(String, u16, &str), InvalidHead> {
     let scheme = target.get(..7).filter(|it| it.eq_ignore_ascii_case("http://"));
     let rest = scheme.map(|_| &target[7..]).ok_or(
         "A request to this proxy names a whole http:// address; other schemes need CONNECT.",
@@ -260,18 +260,18 @@ fn absolute(target: &str) -> Result<(String, u16, &str), Bad> {
     }
 }
 
-/// Checks that the header `Host` names the host that the request goes to. Hosts that share an
-/// address tell by this header who is meant.
-fn agrees(headers: &[Header<'_>], host: &str, port: u16, way: &Way<'_>) -> Result<(), Bad> {
+/// Checks that the header `Host` names the host that the request goes to. A server with several
+/// hosts at one address chooses by this header.
+fn agrees(headers: &[Header<'_>], host: &str, port: u16, way: &Way<'_>) -> Result<(), InvalidHead> {
     let mut named = all(headers, "host");
     let Some(value) = named.next() else { return Ok(()) };
     if named.next().is_some() {
-        return Err("The header Host is there twice.");
+        return Err("The header Host appears twice.");
     }
     let value = std::str::from_utf8(value).map_err(|_| "The header Host is not ASCII.")?;
     let (same, its_port) = authority(value)?;
     let usual = match way {
-        // A client that leaves the port out means the one of the tunnel.
+        // A client that leaves the port out means the port of the tunnel.
         Way::Tunnel => port,
         Way::Plain { .. } => 80,
     };
@@ -290,8 +290,8 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads the head of a response. What a host answers can harm nobody but the script that asked,
-    /// so this only looks for what the proxy has to change.
+    /// Reads the head of a response. The answer of a host can only harm the script that asked for
+    /// it, so this looks only for the headers that the proxy has to change.
     pub(super) fn parse(head: &[u8]) -> Option<Self> {
         let mut lines =
             head.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

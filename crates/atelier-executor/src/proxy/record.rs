@@ -1,4 +1,4 @@
-//! What is written down about the connections of a script.
+//! Records the connections of a script.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::error::Result;
 
 /// The file in a script's folder that has one line for each connection.
 const FILE: &str = "connections";
-/// An answer lists so many connections one by one. The others are summed up by destination.
+/// How many connections an answer lists one by one. The others are summed up by destination.
 const LISTED: usize = 100;
 
 /// One connection through the proxy, or several to the same destination.
@@ -40,7 +40,7 @@ impl Connection {
     }
 }
 
-/// Writes connections down as they end.
+/// Records connections as they end.
 #[derive(Debug)]
 pub(crate) struct Record(Mutex<File>);
 
@@ -95,7 +95,8 @@ fn summed_up(all: impl Iterator<Item = Connection>) -> Vec<Connection> {
                 sum.received += connection.received;
                 sum.count = Some(sum.count.unwrap_or(1) + 1);
             }
-            // A script may name any number of hosts, which one line stands for in the end.
+            // A script may name any number of hosts. After this many, one line stands for all
+            // further ones.
             None if listed.len() == 2 * LISTED => {
                 let rest = "Connections to further destinations were made or refused.".to_owned();
                 listed.push(Connection::refused("", 0, rest));

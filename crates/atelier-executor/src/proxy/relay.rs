@@ -113,7 +113,7 @@ impl<'a> Input<'a> {
         loop {
             match self.stream.read(chunk) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The other direction may be busy.
+                // A timeout here is no error if bytes are moving in the other direction.
                 Err(error) if is_timeout(&error) && !meter.is_idle() => {}
                 Err(error) if is_timeout(&error) => return Err(io::ErrorKind::TimedOut.into()),
                 read => return read,
@@ -192,8 +192,8 @@ pub(super) fn close(sides: [&TcpStream; 2]) -> Option<()> {
     Some(())
 }
 
-/// Of two directions that failed, the one that was too long or too slow says why: the other only
-/// failed because of it.
+/// If both directions failed, returns the error of the one that was too large or too slow. The
+/// other direction failed only because of it.
 pub(super) fn first_failure(up: io::Result<()>, down: io::Result<()>) -> io::Result<()> {
     use io::ErrorKind::{QuotaExceeded, TimedOut};
     match (up, down) {

@@ -20,13 +20,13 @@ use super::record::{Connection, Record};
 
 /// The user name that goes with the password; a proxy's password needs one.
 const USER: &str = "atelier";
-/// How long the end of a script waits for its connections to be written down. A connection whose
-/// host is being looked up cannot be interrupted.
+/// How long the end of a script waits until its connections are recorded. A connection whose host
+/// is being looked up cannot be interrupted.
 const END: Duration = Duration::from_secs(1);
 
-/// What one script may use of the network.
+/// The limits of one script's use of the network.
 #[derive(Debug, Clone)]
-pub(crate) struct Limits {
+pub(crate) struct ProxyLimits {
     /// The most connections at a time. Others wait.
     pub(crate) at_once: usize,
     /// The most connections in all.
@@ -41,7 +41,7 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self {
             at_once: 64,
@@ -54,12 +54,12 @@ impl Default for Limits {
     }
 }
 
-/// Where a script finds the proxy: a socket that listens on the loopback device of its layer.
+/// The socket at which a script finds the proxy. It listens on the loopback device of the layer.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     listener: TcpListener,
     port: u16,
-    /// Other scripts in the same layer reach the socket too, but were not approved for its hosts.
+    /// Other scripts in the same layer reach the socket too, but were not approved for these hosts.
     password: String,
 }
 
@@ -112,7 +112,7 @@ impl Serving {
     pub(crate) fn begin(
         entrance: Entrance,
         destinations: Destinations,
-        limits: Limits,
+        limits: ProxyLimits,
         record: Record,
         script: OwnedFd,
     ) -> io::Result<Self> {
@@ -147,13 +147,13 @@ impl Serving {
     }
 }
 
-/// What all connections of a script share.
+/// The state that all connections of a script share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) destinations: Destinations,
-    pub(super) limits: Limits,
+    pub(super) limits: ProxyLimits,
     pub(super) record: Record,
-    /// What a script sends to show that the proxy is its own.
+    /// The credentials that a script sends to show that the proxy serves it.
     pub(super) credentials: String,
     /// How many bytes went through, in all connections.
     pub(super) moved: AtomicU64,
@@ -191,8 +191,8 @@ impl Shared {
         }
         state.open.insert(id, vec![stream.try_clone()?]);
         drop(state);
-        let place = Place { shared: Arc::clone(self), id };
-        let serve = move || connection::serve(&place, &stream);
+        let slot = ConnectionSlot { shared: Arc::clone(self), id };
+        let serve = move || connection::serve(&slot, &stream);
         std::thread::Builder::new().name("proxied".to_owned()).spawn(serve).map(drop)
     }
 
@@ -201,7 +201,7 @@ impl Shared {
         let mut state = self.state();
         state.ended = true;
         for stream in state.open.values().flatten() {
-            // A connection that has just been closed by the other side is fine, too.
+            // It is fine if the other side has just closed the connection.
             stream.shutdown(Shutdown::Both).ok();
         }
         let waited = self.closed.wait_timeout_while(state, END, |state| !state.open.is_empty());
@@ -210,12 +210,12 @@ impl Shared {
 }
 
 /// The place of one connection among those that are open. It is given back when this is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     pub(super) shared: Arc<Shared>,
     id: u64,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Adds the side of the host, so that it ends with the script. Fails if the script has ended.
     pub(super) fn add(&self, stream: &TcpStream) -> io::Result<()> {
         let mut state = self.shared.state();
@@ -232,7 +232,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.shared.state().open.remove(&self.id);
         self.shared.closed.notify_all();

@@ -18,7 +18,7 @@ use crate::glob::Glob;
 use crate::grep::GrepSpec;
 use crate::read::Part;
 use crate::search::Listing;
-use crate::write::{Expect, Mending, Written};
+use crate::write::{Expect, MissingParents, Written};
 
 /// One call that is about to run: it was judged, and is within what was approved.
 pub struct ReadyCall<'a> {
@@ -27,7 +27,7 @@ pub struct ReadyCall<'a> {
     /// For a write: the file that the approval was shown against.
     pub expect: &'a Expect,
     pub cancel: &'a Cancel,
-    /// What was approved, for functions that find out only now what exactly they change.
+    /// The approval, for functions that find out only while they run what exactly they change.
     pub approval: &'a Approval,
     pub(super) judged: Judged,
 }
@@ -103,15 +103,18 @@ fn read_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
 fn write_file(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let (path, content) = (ready.call.path("path")?, ready.call.text("content")?);
     let expect = &ready.unchanged(path)?;
-    let parents =
-        if ready.call.flag("create_dirs") { Mending::CreateParents } else { Mending::Never };
+    let parents = if ready.call.flag("create_dirs") {
+        MissingParents::Create
+    } else {
+        MissingParents::Refuse
+    };
     let ws = ready.tools.workspace;
     let written = match ready.call.chose("mode", "append") {
         true => ws.append_text(path, content, expect, parents),
         false => ws.write_text(path, content, expect, parents),
     };
     let (written, encoding) = written.map_err(|error| match error {
-        Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
+        Error::NotFound { path } if parents == MissingParents::Refuse => Error::NoFolder { path },
         other => other,
     })?;
     Ok(wrote(path, &written, encoding))
@@ -178,15 +181,15 @@ fn grep(ready: &ReadyCall<'_>) -> Result<ToolOutcome> {
         context: u32::try_from(call.number("context").unwrap_or(0)).unwrap_or(u32::MAX),
         limit: ready.max_results(),
     };
-    // A file that is named was judged and approved. Secret files that are found on the way are
-    // skipped.
+    // A file that the call names was judged and approved. Secret files that the search meets on its
+    // way are skipped.
     let is_secret = |path: &std::path::Path| tools.is_secret(path);
     let found = tools.workspace.grep(call.path("path")?, &spec, is_secret, ready.cancel)?;
     Ok(answer::grepped(&found))
 }
 
 impl ReadyCall<'_> {
-    /// Checks that what is moved or deleted is what was shown.
+    /// Checks that the entry to move or delete is the one that was shown.
     fn check_shown(&self, path: &WorkspacePath) -> Result<()> {
         let expected = match self.expect {
             Expect::Anything => return Ok(()),
@@ -203,8 +206,9 @@ impl ReadyCall<'_> {
         }
     }
 
-    /// What a file must be like if the caller has read it before. If the file differs already, the
-    /// caller is told. If it changes between this check and the write, the write fails.
+    /// The state that a file must have if the caller has read it before. If the file differs
+    /// already, the caller gets an error. If it changes between this check and the write, the write
+    /// fails.
     fn unchanged(&self, path: &WorkspacePath) -> Result<Expect> {
         let Some(read) = self.call.optional_text("if_checksum") else {
             return Ok(self.expect.clone());

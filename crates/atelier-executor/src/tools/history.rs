@@ -19,19 +19,19 @@ use crate::process::{Runner, at_hooks, folder};
 use crate::walk::{Kind, Names};
 use crate::workspace::relative;
 
-/// How a git command runs, once the repository was looked at.
+/// How a git command runs, once the repository was examined.
 #[derive(Debug, Default)]
 pub(super) struct GitRun {
-    /// Its arguments, if others than the given ones.
+    /// The arguments of the command, if they differ from the given ones.
     pub(super) args: Option<Vec<String>>,
-    /// Protected files are left out of what it shows.
+    /// Whether protected files are left out of the output.
     pub(super) leaves_out: bool,
     /// Git works without a repository here, so it reads files like any other command.
     pub(super) outside: bool,
 }
 
 impl Tools<'_> {
-    /// The judgement of a git command once the repository was looked at.
+    /// The judgement of a git command once the repository was examined.
     pub(super) fn judge_git(&self, command: &call::Command, judgement: Judgement) -> Judged {
         let unchanged = |judgement| Judged { judgement, git: GitRun::default() };
         let runner = self.runner.filter(|_| command.command == "git");
@@ -96,7 +96,7 @@ impl Tools<'_> {
         decided.unwrap_or_else(|why| (GitDecision::unclear(why), false))
     }
 
-    /// What has to be known to decide about a command line.
+    /// The facts that a decision about a command line needs.
     fn facts(
         &self,
         repository: &mut Repository<'_>,
@@ -131,7 +131,7 @@ impl Tools<'_> {
         facts.leaves = line.is_diff()
             && line
                 .paths(&facts.meanings)
-                .any(|path| self.leaves(repository.command(), repository.top(), path));
+                .any(|path| self.leads_out(repository.command(), repository.top(), path));
         Ok(facts)
     }
 
@@ -157,7 +157,7 @@ impl Tools<'_> {
     }
 
     /// Whether a path leads out of the repository.
-    fn leaves(&self, command: &call::Command, top: &Path, path: &str) -> bool {
+    fn leads_out(&self, command: &call::Command, top: &Path, path: &str) -> bool {
         !path.starts_with(':') && !self.place_of(command, path).starts_with(top)
     }
 
@@ -174,7 +174,7 @@ impl Tools<'_> {
         place
     }
 
-    /// Whether the command would make git run hooks, and the repository has some.
+    /// Whether the command would usually run hooks, and the repository has some.
     pub(super) fn passes_hooks_by(&self, command: &call::Command) -> bool {
         if command.command != "git" || !at_hooks(&command.args) {
             return false;

@@ -25,7 +25,7 @@ use crate::walk::Kind;
 use crate::workspace::{relative, to_workspace_path};
 use crate::{beneath, links};
 
-/// What a call would change, for the person who decides.
+/// The change that a call would make, for the person who decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preview {
     /// A file is written.
@@ -35,9 +35,11 @@ pub enum Preview {
         /// The text of the current file; `None` if it does not exist or is not text.
         before: Option<String>,
         after: String,
+        /// Whether the file would be the same afterwards, byte for byte.
+        unchanged: bool,
     },
-    /// Something is deleted, or moved to a place where nothing is yet. Or a file of secrets is
-    /// changed in a way that does not fit its content.
+    /// Something is deleted, or moved to a place that is free. Or an edit of a secret file does not
+    /// fit its content.
     Entry(Described),
     /// A layer is landed, or changes are undone.
     Landing {
@@ -56,6 +58,11 @@ impl Preview {
             Self::Entry(described) => Some(&described.checksum),
             Self::Landing { digest, .. } => Some(digest),
         }
+    }
+
+    /// Whether the call would leave everything as it is.
+    pub fn is_unchanged(&self) -> bool {
+        matches!(self, Self::Write { unchanged: true, .. })
     }
 }
 
@@ -95,7 +102,7 @@ impl Tools<'_> {
         Judged { judgement, git }
     }
 
-    /// What a call would change. Changes nothing. Fails if the call cannot be done.
+    /// The change that a call would make, without making it. Fails if the call cannot be done.
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
         if !call.tool.has_preview {
             return Ok(None);
@@ -130,8 +137,9 @@ impl Tools<'_> {
                     Err(error) => error,
                     shown => return shown,
                 };
-                // An edit that does not fit says something about the file. Nobody has been asked
-                // about a file of secrets yet, so the person is asked, and learns that it fails.
+                // The error about an edit that does not fit would reveal something about the file.
+                // Nobody has been asked about a secret file yet, so the person is asked, and learns
+                // that the edit fails.
                 let path = call.path("path")?;
                 match self.describe(path).ok().filter(|_| self.reads_as_secret(path)) {
                     Some(there) => Ok(Some(Preview::Entry(there))),
@@ -141,8 +149,8 @@ impl Tools<'_> {
         }
     }
 
-    /// What lies at a path, without the content of a file that nobody reads unasked: the preview is
-    /// stored with the call, and whoever asked for the call can see it.
+    /// Describes the entry at a path, without the content of a file that needs approval to be read:
+    /// the preview is stored with the call, and whoever asked for the call can see it.
     pub(super) fn describe(&self, path: &WorkspacePath) -> Result<Described> {
         let mut there = self.workspace.describe_entry(path)?;
         there.text = there.text.filter(|_| !self.reads_as_secret(path));
@@ -172,17 +180,24 @@ impl Tools<'_> {
         let base_checksum = old.as_ref().map(|old| old.checksum.clone());
         let bytes = old.map(|old| old.bytes).unwrap_or_default();
         if let Some(edits) = edits {
-            let file = TextFile::parse(path, bytes)?;
-            let (after, _) = file.edited(path, &edits)?;
-            return Ok(Some(Preview::Write { base_checksum, before: Some(file.text), after }));
+            let file = TextFile::parse(path, bytes.clone())?;
+            let (after, new) = file.edited(path, &edits)?;
+            let (before, unchanged) = (Some(file.text), new == bytes);
+            return Ok(Some(Preview::Write { base_checksum, before, after, unchanged }));
         }
         let content = call.text("content")?;
         let found = TextEncoding::decode(bytes.clone());
         let encoding = found.as_ref().map_or(TextEncoding::UTF_8, |(_, encoding)| *encoding);
         // Nobody is asked about a text that the file cannot hold.
         encoded(path, encoding.encode(content))?;
+        let appends = call.chose("mode", "append");
+        let is_same = match appends {
+            true => content.is_empty(),
+            false => encoding.encode_file(content).is_ok_and(|new| new == bytes),
+        };
+        let unchanged = is_same && base_checksum.is_some();
         let before = found.map(|(text, _)| text);
-        let after = match call.chose("mode", "append") {
+        let after = match appends {
             true => {
                 let before = before.clone();
                 before.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned()) + content
@@ -191,12 +206,12 @@ impl Tools<'_> {
         };
         // An empty file is text, and so is a file that does not exist yet.
         let before = before.filter(|_| base_checksum.is_some());
-        Ok(Some(Preview::Write { base_checksum, before, after }))
+        Ok(Some(Preview::Write { base_checksum, before, after, unchanged }))
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
         let judgement = self.judge_place(call, used);
-        // Commands find repositories read-only. Nobody uses git on a conversation's own files.
+        // Repositories are read-only for commands. In a conversation's own files, nobody uses git.
         let writes = call.command().is_none()
             && used.access != Access::Read
             && !self.policy.is_for_own_files();

@@ -62,7 +62,7 @@ fn is_picture_or_pdf(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::workspace::Options;
-    use crate::write::{Expect, Mending};
+    use crate::write::{Expect, MissingParents};
     use atelier_core::path::Roots;
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
         let workspace = Workspace::open(dir.path(), Options::default()).unwrap();
         let path = WorkspacePath::parse("f", &Roots::relative_only()).unwrap();
         let shown = |bytes: &[u8]| {
-            workspace.write(&path, bytes, &Expect::Anything, Mending::Never).unwrap();
+            workspace.write(&path, bytes, &Expect::Anything, MissingParents::Refuse).unwrap();
             present(&workspace, &path, Part::Whole)
                 .map(|shown| serde_json::to_value(shown.encoding).unwrap())
                 .map_err(|e| e.code().known().unwrap())

@@ -26,10 +26,10 @@ use crate::process::{ScriptEnding, detect_isolation};
 use crate::workspace::{relative, to_workspace_path};
 use crate::write::Expect;
 
-/// So much of a job's output is returned unless the caller wants less.
+/// How much of a job's output is returned unless the caller wants less.
 const JOB_OUTPUT: u64 = 20_000;
 const MOST_JOB_OUTPUT: u64 = 1 << 20;
-/// An answer lists so many changes.
+/// How many changes an answer lists.
 const MOST_LISTED: usize = 5000;
 
 /// Added to the answer of a script that may have wanted to call git.
@@ -65,7 +65,7 @@ impl Origin {
 }
 
 impl<'t> Tools<'t> {
-    /// Judges a call that works in a layer again, now with what this machine knows.
+    /// Judges a call that works in a layer again, with the facts that only this machine knows.
     pub(super) fn judge_layered(&self, call: &ToolCall, judgement: Judgement) -> Judgement {
         match call.tool.rating {
             Rating::Shell => match judge_shell_isolation(Some(&detect_isolation())) {
@@ -81,7 +81,7 @@ impl<'t> Tools<'t> {
         }
     }
 
-    /// What landing or undoing would change, for the person who decides.
+    /// The changes that landing or undoing would make, for the person who decides.
     pub(super) fn preview_landing(&self, call: &ToolCall) -> Result<Preview> {
         self.with_pending(call, |held, pending, _| {
             let is_secret = |path: &Path| self.is_secret(path);
@@ -90,13 +90,13 @@ impl<'t> Tools<'t> {
         })
     }
 
-    /// Judges what landing or undoing would change in the workspace.
+    /// Judges the changes that landing or undoing would make in the workspace.
     fn judge_pending_changes(&self, call: &ToolCall) -> Result<Judgement> {
         self.with_pending(call, |_, pending, _| Ok(self.judge_pending(call, pending)))
     }
 
-    /// Judges changes by their names, and by the repositories that there are with them: the
-    /// settings of a repository can start programs, whatever its folder is called.
+    /// Judges changes by their paths and by the repositories that they belong to: the settings of a
+    /// repository can start programs, whatever its folder is called.
     fn judge_pending(&self, call: &ToolCall, pending: &Pending) -> Judgement {
         let judgement = self.policy.judge_changes(call.name(), &pending.changes);
         let paths = pending.set.steps.iter().map(|step| step.path.as_path());
@@ -113,7 +113,8 @@ impl<'t> Tools<'t> {
         judgement.stricter(repository.about(call.name()))
     }
 
-    /// Works out what landing or undoing would change, and keeps everybody else out meanwhile.
+    /// Computes the changes that landing or undoing would make. Meanwhile no other call can change
+    /// the layer or the workspace.
     fn with_pending<T>(
         &self,
         call: &ToolCall,
@@ -129,7 +130,8 @@ impl<'t> Tools<'t> {
         }
         let held = layers.door.hold(self.workspace)?;
         let undoing = held.plan_undo(&undo_of(call, &self.origin.layer))?;
-        // A folder is only removed if it was made by what is undone and is empty again.
+        // A folder is only removed if the change that is undone has created it and it is empty
+        // again.
         let is_file =
             |step: &&PathChange| step.before != Entry::Folder && step.after != Entry::Folder;
         let changes = undoing.set.steps.iter().filter(is_file).map(|step| {
@@ -156,7 +158,7 @@ impl<'t> Tools<'t> {
     }
 }
 
-/// What a set of changes is made for.
+/// The kind of call that a set of changes is made for.
 enum Planned<'a> {
     Landing { layer: &'a Layer<'a>, lock: &'a LayerLock },
     Undoing { records: Vec<String>, refused: &'a [(PathBuf, String)] },
@@ -283,7 +285,7 @@ pub(super) fn changes(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let layer = run.tools.layer()?;
     let lock = layer.lock()?;
     let scan = layer.scan(run.tools.workspace, &lock)?;
-    // A deleted folder is shown by what was in it, or by itself if it was empty.
+    // A deleted folder is shown by its files, or by itself if it was empty.
     let is_shown = |change: &&Change| {
         let removed = change.is_folder() && change.kind == ChangeKind::Deleted;
         let below =
@@ -343,7 +345,8 @@ pub(super) fn diff(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
 pub(super) fn land_or_undo(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
     let tools = run.tools;
     tools.with_pending(run.call, |held, pending, planned| {
-        // Jobs may have changed the layer since it was judged, so exactly what lands is judged.
+        // Jobs may have changed the layer since it was judged, so the changes that land now are
+        // judged again.
         let judgement = tools.judge_pending(run.call, pending);
         if !run.approval.allows(&judgement) {
             return Ok(ToolOutcome::refused(&judgement));
@@ -452,8 +455,8 @@ pub(super) fn job_stop(run: &ReadyCall<'_>) -> Result<ToolOutcome> {
 }
 
 impl Tools<'_> {
-    /// Runs a call that changes files of the workspace by itself, and keeps what was there before,
-    /// so that it can be undone.
+    /// Runs a call that changes files of the workspace by itself, and keeps their previous content,
+    /// so that the call can be undone.
     pub(super) fn keeping(
         &self,
         call: &ToolCall,

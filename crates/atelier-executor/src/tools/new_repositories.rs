@@ -14,7 +14,7 @@ use crate::beneath;
 use crate::repositories::{GIT_DIR, is_listed_repository};
 use crate::walk::{Kind, Names};
 
-/// What was in the workspace before a command ran.
+/// The repositories and hidden paths before a command ran.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) repositories: BTreeSet<PathBuf>,
@@ -22,10 +22,10 @@ pub(super) struct Known {
     pub(super) hidden: BTreeSet<PathBuf>,
 }
 
-/// What a command left.
+/// The repositories that a command left behind.
 #[derive(Default)]
 pub(super) struct Left {
-    /// The deepest first, so that none is at another path when its turn comes.
+    /// Inner folders come first, because setting an outer one aside changes the paths below it.
     pub(super) repositories: Vec<FoundRepository>,
     /// Folders that cannot be looked through although the command may have put something there.
     pub(super) unread: Vec<PathBuf>,
@@ -34,8 +34,8 @@ pub(super) struct Left {
 }
 
 impl Tools<'_> {
-    /// Looks through the whole workspace. There is no limit: what a command has made in its time is
-    /// found in less time, and a limit would be a way past the check.
+    /// Examines the whole workspace. There is no limit: a command cannot make more than this finds
+    /// in less time, and a limit would be a way past the check.
     pub(super) fn new_repositories(&self, known: &Known) -> Left {
         let mut left = Left::default();
         let mut todo = vec![PathBuf::new()];
@@ -70,7 +70,8 @@ impl Tools<'_> {
     /// Gives the folders that were opened their own permissions again.
     pub(super) fn close_again(&self, left: &Left) {
         for (path, mode) in left.opened.iter().rev() {
-            // What was set aside meanwhile is at another path, and stays open.
+            // A folder that was set aside meanwhile is at another path, and keeps its new
+            // permissions.
             if let Ok(folder) = beneath::open(self.workspace.handle(), path, beneath::DIRECTORY) {
                 let _stays_open = beneath::change_mode(&folder, *mode);
             }
@@ -84,7 +85,7 @@ impl Tools<'_> {
             Ok(folder) => folder,
             // It was removed or replaced meanwhile, by somebody else.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return None,
-            // Git does not work there either until somebody moves or opens the folder.
+            // Git does not work in it until somebody moves the folder or changes its permissions.
             Err(_) => {
                 left.unread.push(dir.to_owned());
                 return None;
@@ -95,7 +96,8 @@ impl Tools<'_> {
         }
         match rustix::fs::openat(&folder, ".", beneath::LISTING | OFlags::CLOEXEC, Mode::empty()) {
             Ok(fd) => Some(Names::from_fd(fd)),
-            // A command has the rights that we have: what we cannot change, it did not change.
+            // A command has the same rights as this process, so it cannot have changed a folder
+            // that this process cannot change.
             Err(_) if !can_change(folder.as_fd()) => None,
             Err(_) => {
                 left.unread.push(dir.to_owned());

@@ -1,5 +1,5 @@
-//! Other ways to a protected file: what a link leads to whose own name is protected, and other names
-//! of the same file.
+//! Finds other names of protected files: targets of links whose own names are protected, and hard
+//! links.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use crate::walk::{Kind, Names};
 use crate::workspace::to_workspace_path;
 
 impl Tools<'_> {
-    /// Tells what must be hidden if an entry appears later: the entry, or what the link leads to.
+    /// Tells what must be hidden if an entry appears later: the entry, or the target of the link.
     pub(super) fn hides_new(&self) -> Result<Hides> {
         let (policy, ignored) = (self.policy.clone(), self.workspace.ignored()?);
         let root = self.workspace.root().to_owned();
@@ -29,23 +29,23 @@ impl Tools<'_> {
                 || ignored.hides_entry(path, kind != Kind::File)
                 || (is_link && leads_to_secrets(&policy, path));
             match named {
-                true if is_link => led_to(&root, path),
+                true if is_link => link_target(&root, path),
                 true => Some(path.to_owned()),
                 false => None,
             }
         }))
     }
 
-    /// What these links lead to in the workspace. What is outside of it no command reads.
-    pub(super) fn led_to(&self, links: &[PathBuf]) -> Vec<PathBuf> {
+    /// The targets of these links in the workspace. No command reads targets outside of it.
+    pub(super) fn link_targets(&self, links: &[PathBuf]) -> Vec<PathBuf> {
         let root = self.workspace.root();
-        links.iter().filter_map(|link| led_to(root, link)).collect()
+        links.iter().filter_map(|link| link_target(root, link)).collect()
     }
 
-    /// Other names of the hidden files. They are looked for only if there are some, because that
-    /// means to list all folders.
+    /// Other names of the hidden files. They are looked for only if a hidden file has several
+    /// names, because the search lists all folders.
     pub(super) fn other_names(&self, hidden: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        // Names that are missing, by the number of the file.
+        // How many names of each file are still missing, by the file's number.
         let mut missing: HashMap<(u64, u64), u64> = HashMap::new();
         for path in hidden {
             let fd = beneath::open(self.workspace.handle(), path, OFlags::PATH);
@@ -98,14 +98,14 @@ fn linked(stat: &Stat) -> Option<((u64, u64), u64)> {
     several.then_some(((stat.st_dev as u64, stat.st_ino as u64), stat.st_nlink as u64))
 }
 
-/// Whether a folder of this name would hold protected files because of where they lie.
+/// Whether a folder of this name would make files in it protected.
 pub(super) fn leads_to_secrets(policy: &Policy, folder: &Path) -> bool {
     let judged = to_workspace_path(folder, "").map(|folder| policy.judge_copied(&folder));
     judged.map_or(true, |judged| judged.verdict > Verdict::Low)
 }
 
-/// What the link leads to in the workspace.
-fn led_to(root: &Path, link: &Path) -> Option<PathBuf> {
+/// The target of the link, if it is in the workspace.
+fn link_target(root: &Path, link: &Path) -> Option<PathBuf> {
     let link = root.join(link);
     link.symlink_metadata().ok().filter(|meta| meta.file_type().is_symlink())?;
     let target = link.canonicalize().ok()?;

@@ -27,8 +27,8 @@ impl Tools<'_> {
         let call = ToolCall::from(command.clone());
         let used = self.policy.paths(&call, self.roots);
         let (mut patches, mut found) = (Vec::new(), Vec::new());
-        // Where the names in a patch may start: the options of a command and its folder are put in
-        // front of them.
+        // The folders in which the names of a patch may start. The options of a command and its
+        // folder are put in front of the names.
         let mut folders = BTreeSet::from([String::new()]);
         for used in used.into_iter().filter(|used| used.access == Access::Read) {
             match self.workspace.read(&used.path, Part::Whole) {
@@ -81,14 +81,14 @@ impl Tools<'_> {
     }
 
     fn judge_patch(&self, patch: &str, folders: &BTreeSet<String>) -> Judgement {
-        // That ordinary files are changed is what everybody who approves a patch knows.
+        // Everybody who approves a patch knows that it changes ordinary files.
         let changes = Judgement::new(Verdict::Medium, "patch", "It changes files of the project.");
         let mut worst = Judgement { class: CallClass::default(), ..changes };
         let mut left = MOST_NAMES;
         let mut is_header = false;
         let mut places = HashMap::new();
         for line in patch.lines() {
-            // A header goes on in the next line if that is indented.
+            // A header continues in the next line if that line is indented.
             let goes_on = is_header && line.starts_with([' ', '\t']);
             if goes_on || is_encoded(line) {
                 worst = worst.stricter(unread("it is encoded"));
@@ -115,7 +115,7 @@ impl Tools<'_> {
                     worst = worst.stricter(unread(UNREADABLE));
                     continue;
                 };
-                // However many folders the command strips, the file is one of these.
+                // The command may strip any number of folders, so the file is one of these.
                 let strips = name.match_indices('/').map(|(slash, _)| slash + 1);
                 for (strip, at) in [0].into_iter().chain(strips).enumerate() {
                     for folder in folders {
@@ -125,8 +125,8 @@ impl Tools<'_> {
                         left -= 1;
                         let name = name[at..].trim_start_matches('/');
                         let found = self.judge_name(folder, name, &mut places);
-                        // By itself, git strips one folder, and patch none. For whatever else the
-                        // command says, a person decides what is meant.
+                        // By default, git strips one folder, and patch none. With any other number,
+                        // a person decides what is meant.
                         worst = worst.stricter(match found.verdict == Verdict::Deny && strip > 1 {
                             true if found.rule == HIDDEN => unread(MAY_BE_HIDDEN),
                             _ => found,
@@ -145,9 +145,9 @@ impl Tools<'_> {
             return Judgement::new(Verdict::Low, "patch", "It names no file.");
         }
         let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        // What we cannot read, the program that applies it may.
+        // A name that is no path for us may be one for the program that applies the patch.
         let Ok(path) = WorkspacePath::parse(&path, self.roots) else { return unread(UNREADABLE) };
-        // Git takes what it copies from the index, where every file is.
+        // Git copies from the index, which has every file, also the hidden ones.
         if self.is_hidden(relative(&path)) {
             return hidden();
         }
@@ -194,7 +194,7 @@ const MOST_NAMES: usize = 200_000;
 const MOST_MAILS: usize = 1000;
 /// Two names of the greatest length, with every byte escaped as four.
 const LONGEST_LINE: usize = 2 * 4 * (MAX_PATH_BYTES + 1);
-/// Each blank may be the end of a name.
+/// A line with more blanks than this is not read, because each blank may end a name.
 const MOST_BLANKS: usize = 64;
 
 /// The first line of a list of patches, which `git am` recognises by itself.
@@ -221,8 +221,7 @@ fn unread(why: &str) -> Judgement {
     )
 }
 
-/// Whether the command may apply a patch. It is better to examine one patch too many than to miss
-/// one.
+/// Whether the command may apply a patch. A wrong yes only costs an examination.
 fn applies_patches(command: &call::Command) -> bool {
     let sub = || command.args.iter().any(|arg| arg == "apply" || arg == "am");
     command.command == "patch" || (command.command == "git" && sub())

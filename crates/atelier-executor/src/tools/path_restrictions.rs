@@ -1,4 +1,4 @@
-//! What a command must not see or change: files that `.atelierignore` names, `.atelierignore`
+//! Finds what a command must not see or change: files that `.atelierignore` names, `.atelierignore`
 //! itself, the inside of repositories and, if nobody was asked, secret files.
 
 use std::collections::BTreeSet;
@@ -31,9 +31,9 @@ pub(super) struct PathRestrictions {
     /// they have read the setting that disables them.
     pub(super) hooks: Vec<PathBuf>,
     pub(super) read_only: Vec<PathBuf>,
-    /// Paths of which every folder above stays where it is.
+    /// Paths whose parent folders must not be moved.
     pub(super) in_place: Vec<PathBuf>,
-    /// Whether objects and the like are among what is hidden.
+    /// Whether the hidden paths include objects and other data that only git reads.
     pub(super) sealed: bool,
     /// The repositories of the workspace, if they were looked for.
     pub(super) repositories: BTreeSet<PathBuf>,
@@ -46,10 +46,10 @@ pub(super) struct FoundRepository {
     pub(super) is_dir: bool,
 }
 
-/// What is to be hidden, where repositories are, and the folders that were looked into.
+/// The paths to hide, the repositories, and the folders that were looked into.
 type Found = (Vec<PathBuf>, Vec<FoundRepository>, Vec<PathBuf>);
 
-/// What to look for.
+/// What to search for.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     secrets: bool,
@@ -61,12 +61,12 @@ struct Wanted {
 }
 
 impl Tools<'_> {
-    /// What a command gets to see and to change of the workspace. `looks` where nobody was asked
-    /// about it; `hides_secrets` where nobody was asked about secret files; `outside` where git
-    /// works without a repository.
+    /// The parts of the workspace that a command may see and change. `looks` means that nobody was
+    /// asked about the command, `hides_secrets` that nobody was asked about secret files, `outside`
+    /// that git works without a repository.
     ///
-    /// What is in `.git` starts programs, of the person's own git as well: only git itself changes
-    /// it, and of git only what is meant to changes configuration.
+    /// Files in `.git` start programs, also of the person's own git. So only git changes them, and
+    /// only git commands that are meant to change configuration change it.
     pub(super) fn path_restrictions(
         &self,
         command: &call::Command,
@@ -98,8 +98,7 @@ impl Tools<'_> {
         for FoundRepository { path, is_dir } in repositories {
             known.insert(path.clone());
             if !git {
-                // Copied back under the old name, it would be another repository with other
-                // configuration.
+                // Copied back under the old name, the repository would have another configuration.
                 in_place.push(path.clone());
                 read_only.push(path);
                 continue;
@@ -114,9 +113,9 @@ impl Tools<'_> {
         Ok(PathRestrictions { hidden, hooks, read_only, in_place, sealed, repositories: known })
     }
 
-    /// What scripts in a layer must not see, and whether that includes what repositories keep:
-    /// files that `.atelierignore` names, secret files and, if such files are in a history, the
-    /// objects of the repositories.
+    /// The paths that scripts in a layer must not see, and whether they include the data of
+    /// repositories: files that `.atelierignore` names, secret files and, if such files are in a
+    /// history, the objects of the repositories.
     pub(super) fn hidden_from_scripts(&self) -> Result<(Protected, bool)> {
         let since = SystemTime::now();
         let wanted =
@@ -139,7 +138,8 @@ impl Tools<'_> {
         Ok((Protected { hidden, folders, since, hides }, sealed))
     }
 
-    /// Adds what must be hidden of the objects of repositories. Returns whether that is everything.
+    /// Adds the objects of repositories that must be hidden. Returns whether all their objects are
+    /// hidden.
     fn hide_objects(
         &self,
         repositories: &[FoundRepository],
@@ -152,16 +152,16 @@ impl Tools<'_> {
             Seal::Everything => self.sealed_everywhere(repositories)?,
         };
         // Objects may lie elsewhere, behind a link.
-        hidden.extend(self.led_to(&found));
+        hidden.extend(self.link_targets(&found));
         hidden.extend(found);
         outermost(hidden);
         Ok(sealed)
     }
 
-    /// What only git reads of a repository.
+    /// The files in a repository that only git reads.
     pub(super) fn sealed_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
-        // Gone or closed to us: then it is closed to the command, too.
+        // If the folder is gone or closed to us, it is closed to the command, too.
         let Ok(mut names) = Names::open(self.workspace.handle(), repository) else {
             return Ok(found);
         };
@@ -202,7 +202,7 @@ impl Tools<'_> {
         Ok(found)
     }
 
-    /// Files of the working tree that nobody may see unasked.
+    /// Files of the working tree that need approval to be read.
     pub(super) fn hidden_files(&self) -> Result<Vec<PathBuf>> {
         let wanted = Wanted {
             secrets: true,
@@ -213,7 +213,7 @@ impl Tools<'_> {
         Ok(self.find(wanted)?.0)
     }
 
-    /// What to hide, and where repositories are.
+    /// Finds the paths to hide, and the repositories.
     fn find(&self, wanted: Wanted) -> Result<Found> {
         self.find_with(wanted, |dir, ignored| self.look_into(dir, wanted, ignored))
     }
@@ -253,7 +253,7 @@ impl Tools<'_> {
                 return Err(too_much());
             }
         }
-        hidden.extend(self.led_to(&links));
+        hidden.extend(self.link_targets(&links));
         if wanted.secrets {
             hidden.extend(self.other_names(&hidden)?);
         }
@@ -271,7 +271,7 @@ impl Tools<'_> {
         let enters = wanted.into_repositories && (wanted.secrets || !ignored.is_empty());
         let Ok(mut names) = Names::open(self.workspace.handle(), dir) else { return Ok(None) };
         let repository = repository_listed(dir, &names);
-        // Known by its content, because it has another name than `.git`.
+        // A repository with another name than `.git` is recognised by its entries.
         let is_bare = repository.as_ref().is_some_and(|inside| inside.as_os_str().is_empty())
             && !dir.ends_with(GIT_DIR);
         let mut look = FolderLook {
@@ -338,21 +338,21 @@ impl Tools<'_> {
     }
 }
 
-/// Leaves out what lies in a folder that is hidden as a whole.
+/// Removes paths that lie in a folder that is hidden as a whole.
 pub(super) fn outermost(hidden: &mut Vec<PathBuf>) {
     let all: BTreeSet<PathBuf> = hidden.drain(..).collect();
     let is_below = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
     hidden.extend(all.iter().filter(|path| !is_below(path)).cloned());
 }
 
-/// Whether the program reads the contents of files in folders that it is not told of one by one.
+/// Whether the program reads files in folders without naming each file.
 fn reads_folders(command: &call::Command) -> bool {
     matches!(command.command.as_str(), "grep" | "egrep" | "fgrep" | "rg" | "diff")
         || (command.command == "git" && compares_files(&command.args))
 }
 
-/// Whether the program puts whole folders into one file. The names of files protect nothing inside
-/// of it. The rules deny every other program that does so.
+/// Whether the program packs whole folders into one file. Inside that file, names protect nothing.
+/// The rules deny every other program of this kind.
 pub(super) fn packs_folders(command: &call::Command) -> bool {
     matches!(command.command.as_str(), "tar" | "zip")
 }

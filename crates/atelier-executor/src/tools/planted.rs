@@ -25,7 +25,7 @@ use crate::{beneath, links};
 /// The longest file that says where a repository is.
 const LONGEST_POINTER: u64 = 8 << 10;
 
-/// How many names are tried for what is set aside.
+/// How many names are tried for a repository that is set aside.
 const MAX_NAMES: usize = 100;
 
 /// How many new repositories of one command are examined. Each costs a question to git. More are set
@@ -99,7 +99,8 @@ impl Tools<'_> {
         }
         let is_part_of_known = |target: &Path| {
             let is_above = |known: &PathBuf| target.starts_with(known) && target != *known;
-            // The workspace itself is above everything, whatever it is.
+            // The workspace itself contains everything, so it does not count as the repository
+            // around another one.
             known.repositories.iter().any(|known| !known.as_os_str().is_empty() && is_above(known))
         };
         match self.pointed_to(&new.path, "gitdir:") {
@@ -184,7 +185,7 @@ impl Tools<'_> {
                         found.has_attributes |= self.has_attributes(&path);
                     }
                     (Some("modules" | "worktrees"), Kind::Directory) => todo.push(path),
-                    // Below `modules` and `worktrees`, names are free.
+                    // Folders below `modules` and `worktrees` may have any name.
                     (_, Kind::Directory) if dir != folder && !is_part_of_repository(&path) => {
                         todo.push(path);
                     }

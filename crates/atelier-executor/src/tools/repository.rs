@@ -46,9 +46,9 @@ pub(super) const REFERENCES: [&str; 13] = [
 pub(super) const BORDERS: [&str; 4] =
     ["shallow", "info/grafts", "objects/info/alternates", "commondir"];
 
-/// Every path that there ever was, by the commit that brought it: content keeps its number when it
-/// moves, so a list of objects would tell of one path and not of the others. Nothing that a
-/// configuration may say about logs is left to it.
+/// Lists every path that ever existed, by the commit that added it. A list of objects would not be
+/// enough: content that moves keeps its id and would be listed under one path only. All options of
+/// the log are given here, so that no configuration changes the list.
 pub(super) const ADDED: &[&str] = &[
     "log",
     "--root",
@@ -94,8 +94,8 @@ pub(super) struct Repository<'a> {
 }
 
 impl<'a> Repository<'a> {
-    /// Finds the repository, and asks git about the words of the command line. `None` if there is no
-    /// repository.
+    /// Finds the repository, and asks git about the words of the command line. `None` if there is
+    /// no repository.
     pub(super) fn open<'w>(
         tools: &'a Tools<'a>,
         runner: &'a Runner,
@@ -151,7 +151,7 @@ impl<'a> Repository<'a> {
             |path: &str| Path::new(path).strip_prefix(workspace.root()).map(Path::to_owned).ok();
         let top = inside(top).ok_or(OUTSIDE)?;
         let folders = inside(common).zip(inside(git_dir));
-        // Only what is found again without asking can be told to be the same.
+        // Remembers only a repository that can be found again without asking git.
         let settings = settings.filter(|_| found.is_some() && found == inside(git_dir));
         let known =
             runner.known_repository(Path::new(git_dir), &rules).filter(|known| known.top == top);
@@ -190,7 +190,7 @@ impl<'a> Repository<'a> {
         self.runner.remember_repository(self.known);
     }
 
-    /// What the words mean.
+    /// The meanings of the words.
     pub(super) fn meanings(
         &mut self,
         line: &Line<'_>,
@@ -204,7 +204,7 @@ impl<'a> Repository<'a> {
         let mut meanings = Vec::new();
         for asked in &asked {
             meanings.push(match (&asked.ids, named_file(asked.word)) {
-                // Nothing has such an id, so the word is none.
+                // No object has such an id, so the word names nothing.
                 (None, _) if asked.is_id => Meaning::Commits,
                 // Git knew the word a moment ago.
                 (None, _) if line.is_loose() => Meaning::Object,
@@ -217,7 +217,7 @@ impl<'a> Repository<'a> {
         Ok(meanings)
     }
 
-    /// Those of the ids that lead to commits. Their history is looked through as well.
+    /// The ids that lead to commits. Their history is examined as well.
     fn commits(&mut self, ids: BTreeSet<String>) -> Answer<HashSet<String>> {
         let (known, new): (Vec<String>, Vec<String>) =
             ids.into_iter().partition(|id| self.known.history.commits.contains(id));
@@ -227,7 +227,7 @@ impl<'a> Repository<'a> {
             let args = peeled.iter().flat_map(|id| [id.as_str(), SEPARATOR]);
             let args: Vec<&str> = ["rev-parse", "--revs-only"].into_iter().chain(args).collect();
             let answer = self.ask(&args)?;
-            // Git stops at the first that is no commit.
+            // Git stops at the first id that is no commit.
             let proven =
                 answer.stdout.lines().filter(|line| matches!(*line, "true" | "false")).count();
             let proven: Vec<String> = new.into_iter().take(proven).collect();
@@ -237,7 +237,7 @@ impl<'a> Repository<'a> {
         Ok(commits)
     }
 
-    /// What `revision:path` is, proven by a list of that revision.
+    /// The meaning of `revision:path`, proven by a listing of that revision.
     fn file(&self, revision: &str, path: &str, ids: &[String]) -> Answer<Meaning> {
         let literal = format!(":(top,literal){path}");
         let relative = path.starts_with("./") || path.starts_with("../");
@@ -292,7 +292,7 @@ impl<'a> Repository<'a> {
         Ok(self.known.history.protected.clone())
     }
 
-    /// Looks through what is new since the last time, and through the history of these commits.
+    /// Examines what is new since the last time, and the history of these commits.
     fn scan(&mut self, named: &[String]) -> Answer<()> {
         let references = self.fingerprint(&REFERENCES);
         if references.is_some() && references == self.known.history.references && named.is_empty() {
@@ -343,7 +343,7 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// A history that ends elsewhere than before is another one.
+    /// If the borders of a history have changed, earlier findings are about another history.
     fn forget_if_borders_moved(&mut self) {
         let borders = self.fingerprint(&BORDERS);
         if self.known.history.borders != borders || borders.is_none() {
@@ -367,7 +367,8 @@ impl<'a> Repository<'a> {
         if path.is_empty() {
             return;
         }
-        // Both as the file lies in the workspace, and as it would in a copy of the repository.
+        // The path is checked as the file lies in the workspace, and as it would lie in a copy of
+        // the repository.
         let here = self.known.top.join(path);
         let ignored = &self.known.rules.ignored;
         if ignored.hides(&here, false) || ignored.hides(Path::new(path), false) {
@@ -388,7 +389,7 @@ fn known_names<'w>(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    // This command passes over what it does not know. No reference has such a name, so it looks for
+    // This command skips names that it does not know. No reference matches the pattern, so it adds
     // no names of its own.
     let list = ["name-rev", "--refs=refs/none/of/them", "--"];
     let args: Vec<&str> = list.into_iter().chain(names.iter().copied()).collect();

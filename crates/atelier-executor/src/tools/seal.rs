@@ -1,11 +1,10 @@
-//! What scripts and approved commands may read of the objects that repositories keep.
+//! Decides which objects of repositories must be hidden from scripts and approved commands.
 //!
-//! Each folder of a repository is asked about itself, not what git would find from somewhere: bare
-//! ones, those of submodules, and those of other working trees, which have an index of their own.
-//! Every object must be accounted for. An object counts as seen if references, reflogs or commits
-//! that nothing leads to any more name it, by paths of which none is protected. What is left over,
-//! such as a file that was staged once, has no name. If it lies in a file of its own, that file is
-//! hidden. Otherwise all objects are.
+//! Git is asked about each folder of a repository: bare ones, those of submodules, and those of
+//! other working trees, which have an index of their own. Every object must be accounted for. An
+//! object counts as seen if references, reflogs or unreachable commits name it, and none of its
+//! paths is protected. An object that is left over, such as a file that was staged once, has no
+//! name. If it lies in a file of its own, that file is hidden. Otherwise all objects are hidden.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -25,10 +24,10 @@ use crate::repositories::{GIT_DIR, is_listed_repository};
 use crate::walk::{Kind, Names};
 use crate::workspace::to_workspace_path;
 
-/// More folders of repositories than this are not asked what they hold.
+/// If there are more repositories than this, everything in all of them is hidden.
 const MAX_ASKED: usize = 64;
 
-/// More folders than this inside of repositories are not looked into.
+/// If a repository contains more folders than this, everything in all repositories is hidden.
 const MAX_FOLDERS: usize = 20_000;
 
 /// More commits than this are not named one by one.
@@ -47,7 +46,7 @@ struct Listed {
 }
 
 impl Tools<'_> {
-    /// What must be hidden of these repositories.
+    /// The objects of these repositories that must be hidden.
     pub(super) fn seal(&self, repositories: &[FoundRepository]) -> Seal {
         // The file `.git` of a worktree or a submodule holds no objects. The folder that it names
         // is found by itself.
@@ -73,7 +72,7 @@ impl Tools<'_> {
         }
     }
 
-    /// What must be hidden where everything is.
+    /// The paths that must be hidden if all objects of these repositories are hidden.
     pub(super) fn sealed_everywhere(
         &self,
         repositories: &[FoundRepository],
@@ -97,7 +96,7 @@ impl Tools<'_> {
         let mut left = MAX_FOLDERS;
         while let Some(dir) = todo.pop() {
             left = left.checked_sub(1)?;
-            // Gone or closed to us: then it is closed to the command, too.
+            // If the folder is gone or closed to us, it is closed to the command, too.
             let Ok(mut names) = Names::open(self.workspace.handle(), &dir) else { continue };
             let is_repository = is_listed_repository(&names);
             if is_repository && dir != repository {
@@ -115,13 +114,13 @@ impl Tools<'_> {
         Some(found)
     }
 
-    /// What must be hidden of one folder of a repository; `None` if it cannot be found out.
+    /// The objects in one folder of a repository that must be hidden; `None` if git cannot tell.
     fn seal_one(&self, git_dir: &Path) -> Option<Seal> {
         let runner = self.runner?;
         let ignored = self.workspace.ignored().ok()?;
         let rules = SecretRules { ignored, secrets: self.policy.guarded_globs() };
-        // What the answers are about is noted before git is asked, so that what changes meanwhile
-        // is asked about again.
+        // The state of the repository is noted before git is asked, so that later changes are
+        // noticed and asked about.
         let borders = self.workspace.fingerprint(git_dir, &BORDERS);
         let names = [&REFERENCES[..], &BORDERS, &SETTINGS, &["index"]].concat();
         let stamps = self.workspace.store_stamps(git_dir);
@@ -149,7 +148,7 @@ impl Tools<'_> {
     }
 }
 
-/// What comes of looking through a repository.
+/// The result of examining a repository.
 struct Look {
     seal: Seal,
     /// The objects that have a name which is not protected.
@@ -171,7 +170,7 @@ struct Asked<'a> {
     git_dir: &'a Path,
     about: call::Command,
     ignored: &'a Ignored,
-    /// Where its files lie in the workspace, or would in a copy of the repository.
+    /// The places of its files in the workspace, or in a copy of the repository.
     tops: BTreeSet<PathBuf>,
 }
 
@@ -211,7 +210,7 @@ impl<'a> Asked<'a> {
         self.ask(args).filter(|answer| answer.success).map(|answer| answer.stdout)
     }
 
-    /// Whether one of the paths is protected. Most paths come often.
+    /// Whether one of the paths is protected. Most paths come often, so the answers are remembered.
     fn any_protected<'p>(&self, paths: impl Iterator<Item = &'p str>) -> bool {
         let paths: HashSet<&str> = paths.filter(|path| !path.is_empty()).collect();
         paths.into_iter().any(|path| {
@@ -255,8 +254,8 @@ impl<'a> Asked<'a> {
                 return Some(Look::everything());
             }
         }
-        // Commits that nothing leads to any more tell the names of what they brought. If they lack
-        // their parents, they tell nothing.
+        // Unreachable commits tell the names of the files that they added. If their parents are
+        // missing, they tell nothing.
         let is_lost = |id: &&str| short(id).is_some_and(|id| !seen.contains(&id));
         let lost: Vec<&str> = commits.iter().copied().filter(is_lost).collect();
         let tells = !lost.is_empty() && lost.len() <= MAX_NAMED;

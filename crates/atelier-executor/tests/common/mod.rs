@@ -44,18 +44,7 @@ impl Fixture {
         }
         let root = base.path().canonicalize().unwrap().join("ws");
         let ws = Workspace::open(&root, Options { durable: false, ..Options::default() }).unwrap();
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let options = RunnerOptions {
-            state_dir: base.path().join("state"),
-            toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
-            git: GitIdentity {
-                name: Some("Ada".into()),
-                email: Some("ada@example.org".into()),
-                credentials: None,
-            },
-            environment: Vec::new(),
-        };
-        let runner = Runner::new(&ws, options).unwrap();
+        let runner = Runner::new(&ws, options(base.path().join("state"))).unwrap();
         let roots =
             Roots::announced(root.to_str().unwrap()).also(base.path().join("ws").to_str().unwrap());
         let state = base.path().join("state");
@@ -197,4 +186,19 @@ pub(crate) fn is_not_root(test: &str) -> bool {
     let printed = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && printed.contains("1 passed"), "{printed}");
     false
+}
+
+/// The options of a runner with this machine's toolchains and an author of commits.
+pub(crate) fn options(state_dir: PathBuf) -> RunnerOptions {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    RunnerOptions {
+        state_dir,
+        toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
+        git: GitIdentity {
+            name: Some("Ada".into()),
+            email: Some("ada@example.org".into()),
+            credentials: None,
+        },
+        environment: Vec::new(),
+    }
 }

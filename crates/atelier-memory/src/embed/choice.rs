@@ -1,4 +1,4 @@
-//! Which embedder the server uses, which others it knows, and how queries use them.
+//! Chooses the embedder that the server uses, knows the others, and embeds queries.
 
 use super::{EmbedError, Embedder};
 use crate::{
@@ -16,7 +16,7 @@ use std::{
 
 /// How long a query waits for an embedder that has failed: it may just have recovered.
 const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(1);
-/// How long a failure counts: without further queries, nobody knows whether it is over.
+/// How long a failure counts. Without further queries, nobody knows whether it is over.
 const PROBLEM_TIME: Duration = Duration::from_secs(60);
 /// How many vectors of queries are kept, and for how long. Agents repeat their queries.
 const CACHED_QUERIES: u64 = 2000;
@@ -30,12 +30,12 @@ pub struct Embedders(Arc<Inner>);
 struct Inner {
     current: Embedder,
     others: Vec<Embedder>,
-    /// Why the built-in embedder is used although nobody asked for it.
+    /// The reason why the built-in embedder is used although nobody asked for it.
     fallback: Option<String>,
     patience: Duration,
     /// Vectors of queries, by embedder and text.
     queries: Cache<(String, String), Option<Vec<f32>>>,
-    /// Why the last query could not be embedded, and when that was.
+    /// The reason why the last query could not be embedded, and the time.
     problem: Mutex<Option<(String, Instant)>>,
 }
 
@@ -93,12 +93,12 @@ impl Embedders {
         std::iter::once(current).chain(others).find(|embedder| embedder.name() == name)
     }
 
-    /// Why the built-in embedder stands in for the default one; `None` if it does not.
+    /// The reason why the built-in embedder stands in for the default one; `None` if it does not.
     pub fn fallback(&self) -> Option<&str> {
         self.0.fallback.as_deref()
     }
 
-    /// Why queries cannot be embedded at the moment.
+    /// The reason why queries cannot be embedded at the moment.
     pub(crate) fn problem(&self) -> Option<String> {
         let problem = self.lock_problem().clone();
         problem.filter(|(_, since)| since.elapsed() < PROBLEM_TIME).map(|(why, _)| why)

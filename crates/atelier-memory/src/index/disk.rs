@@ -1,4 +1,4 @@
-//! Whether there is space for what the embedded engine is about to write.
+//! Checks whether there is space for the next write of the embedded engine.
 //!
 //! The engine writes into files with holes through memory maps. When the disk has no block for such
 //! a page, the system ends the process (SIGBUS), and nobody gets an error that could be handled. So
@@ -8,11 +8,11 @@ use super::{IndexError, Result};
 use std::path::Path;
 
 const MEGABYTE: u64 = 1 << 20;
-/// What stays free for operations that have begun, on a large disk …
+/// The space that stays free on a large disk, for operations that have begun.
 const MOST: u64 = 64 * MEGABYTE;
-/// … and on a small one.
+/// The space that stays free on a small disk.
 const LEAST: u64 = 8 * MEGABYTE;
-/// What a search needs: on some file systems even reading a hole takes a block.
+/// The space that a search needs: on some file systems even reading a hole takes a block.
 const READING: u64 = 2 * MEGABYTE;
 
 /// Checks that an operation can write `bytes` more than usual.

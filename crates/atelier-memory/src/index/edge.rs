@@ -7,24 +7,22 @@
 //! ends the operation, not the process. The engine writes through memory maps, and the system ends
 //! a process that does so on a full disk, so every operation first checks that there is space.
 
+mod engine;
+mod slot;
+
 use super::{
-    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS,
-    beam, disk,
+    CollectionKey, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS, beam, disk,
 };
-use crate::{embed::blocking, lexical::Sparse};
-use atelier_core::Filter;
+use crate::embed::blocking;
+use engine::{catch_panic, conditions, insert, sparse};
 use qdrant_edge::{
-    CountRequest, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams,
-    EdgeVectorParams, FieldIndexOperations, Modifier, NamedQuery, OperationError,
-    PayloadFieldSchema, PayloadSchemaType, PointId, PointInsertOperations, PointOperations,
-    PointStruct, QuantizationSearchParams, QueryEnum, ScalarQuantizationConfig, ScalarType,
-    SearchParams, SearchRequest, UpdateOperation, Vector, Vectors,
+    CountRequest, EdgeShard, NamedQuery, PointId, PointOperations, QuantizationSearchParams,
+    QueryEnum, SearchParams, SearchRequest, UpdateOperation, Vector,
 };
-use serde_json::json;
+use slot::{Slot, remove, used};
 use std::{
     collections::HashMap,
     fs::{self, File, TryLockError},
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -45,8 +43,6 @@ const SMALL_LOG: u64 = 64 << 20;
 /// rebuilt.
 const MAX_UNOPTIMIZED: usize = 5_000;
 
-const GENERATION_FILE: &str = "generation";
-
 #[derive(Clone)]
 pub(super) struct Edge(Arc<Inner>);
 
@@ -60,29 +56,6 @@ struct Inner {
     optimizing: tokio::sync::Semaphore,
     /// The lock on the folder, held while this process uses it.
     _lock: File,
-}
-
-/// One collection, open or closed. Its folder holds generations of it, and a file that names the
-/// current generation.
-struct Slot {
-    folder: PathBuf,
-    shard: RwLock<Option<EdgeShard>>,
-    /// The next generation, while it is being filled.
-    next: Mutex<Option<(String, EdgeShard)>>,
-    /// Locked while the collection is changed, flushed or optimized.
-    writing: Mutex<()>,
-    used: AtomicU64,
-    /// Whether the collection was closed and could not be flushed.
-    flush_failed: AtomicBool,
-    /// How many points there were when the graph was last built. Some of them may not be in the
-    /// graph even then.
-    optimized_points: AtomicUsize,
-}
-
-impl From<OperationError> for IndexError {
-    fn from(error: OperationError) -> Self {
-        IndexError::Failed(error.to_string())
-    }
 }
 
 impl Edge {
@@ -290,7 +263,7 @@ impl Edge {
                 // The engine indexes words immediately and counts them together with the vectors
                 // that are in a graph.
                 let in_graph = info.indexed_vectors_count.saturating_sub(info.points_count);
-                // After deletions, as many newer points are outside the graph.
+                // After deletions, the same number of newer points is outside the graph.
                 let optimized_points =
                     slot.optimized_points.fetch_min(info.points_count, Ordering::Relaxed);
                 Ok(info.points_count.saturating_sub(in_graph.max(optimized_points))
@@ -486,56 +459,6 @@ impl Inner {
     }
 }
 
-impl Slot {
-    /// The current generation; `None` if the creation of the collection never finished.
-    fn current_generation(&self) -> Result<Option<String>> {
-        match fs::read_to_string(self.folder.join(GENERATION_FILE)) {
-            Ok(generation) => Ok(Some(generation)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Sets the current generation atomically.
-    fn set_generation(&self, generation: &str) -> Result<()> {
-        let draft = self.folder.join("draft");
-        fs::write(&draft, generation)?;
-        File::open(&draft)?.sync_all()?;
-        fs::rename(&draft, self.folder.join(GENERATION_FILE))?;
-        Ok(File::open(&self.folder)?.sync_all()?)
-    }
-
-    /// Creates an empty generation and removes what a crash has left of an earlier attempt.
-    fn begin(&self, generation: &str, dimension: usize) -> Result<EdgeShard> {
-        let folder = self.folder.join(generation);
-        remove(&folder)?;
-        fs::create_dir_all(&folder)?;
-        catch_panic(|| create(&folder, dimension))
-    }
-
-    fn next(&self) -> MutexGuard<'_, Option<(String, EdgeShard)>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_open(&self) -> bool {
-        self.shard.try_read().is_ok_and(|shard| shard.is_some())
-    }
-
-    /// Closes the collection. The engine flushes on close and panics if it cannot.
-    fn close(&self) {
-        let shard = self.shard.write().unwrap_or_else(PoisonError::into_inner).take();
-        if catch_unwind(AssertUnwindSafe(move || drop(shard))).is_err() {
-            self.flush_failed.store(true, Ordering::Relaxed);
-            tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at \
-                its end");
-        }
-    }
-}
-
 /// The folder of a collection.
 fn folder_name(key: &CollectionKey) -> String {
     key.place.clone().unwrap_or_else(|| key.agent.to_string())
@@ -571,141 +494,4 @@ fn read_or_create_id(root: &Path) -> Result<String> {
     }
     fs::rename(&draft, &place)?;
     Ok(id)
-}
-
-/// Turns a panic of the engine into an error.
-fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message =
-            message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-        Err(IndexError::Failed(message.to_owned()))
-    })
-}
-
-fn create(folder: &Path, dimension: usize) -> Result<EdgeShard> {
-    let quantization = ScalarQuantizationConfig {
-        r#type: ScalarType::Int8,
-        quantile: Some(0.99),
-        always_ram: Some(true),
-    };
-    let vectors = EdgeVectorParams::builder(dimension, Distance::Cosine)
-        .on_disk(true)
-        .quantization_config(quantization.into())
-        .build();
-    let words = EdgeSparseVectorParams { modifier: Some(Modifier::Idf), ..Default::default() };
-    let config = EdgeConfig::builder()
-        .vector("", vectors)
-        .sparse_vector(WORDS, words)
-        .on_disk_payload(true)
-        .build();
-    let shard = EdgeShard::new(folder, config)?;
-    for (field, kind) in FIELDS {
-        let kind = match kind {
-            FieldKind::Keyword => PayloadSchemaType::Keyword,
-            FieldKind::Time => PayloadSchemaType::Datetime,
-            FieldKind::Flag => PayloadSchemaType::Bool,
-        };
-        let field_name =
-            field.parse().map_err(|()| IndexError::Failed(format!("{field} is no path")))?;
-        let index =
-            CreateIndex { field_name, field_schema: Some(PayloadFieldSchema::FieldType(kind)) };
-        shard.update(UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(
-            index,
-        )))?;
-    }
-    shard.flush();
-    Ok(shard)
-}
-
-fn insert(shard: &EdgeShard, points: Vec<Point>) -> Result<()> {
-    if !points.is_empty() {
-        let points = points.into_iter().map(|point| point_struct(point).map(Into::into));
-        let points = PointInsertOperations::PointsList(points.collect::<Result<_>>()?);
-        shard.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(points)))?;
-    }
-    Ok(())
-}
-
-fn sparse(words: Sparse) -> Result<Vector> {
-    Ok(Vector::new_sparse(words.indices, words.values)?)
-}
-
-fn point_struct(point: Point) -> Result<PointStruct> {
-    let mut vectors: Vec<(&str, Vector)> = Vec::new();
-    if let Some(vector) = point.vector {
-        vectors.push(("", Vector::new_dense(vector)));
-    }
-    if !point.words.is_empty() {
-        vectors.push((WORDS, sparse(point.words)?));
-    }
-    let interaction = &point.interaction;
-    let payload = json!({
-        "text": interaction.text,
-        "interaction_type": interaction.interaction_type,
-        "success": interaction.success,
-        "timestamp": interaction.timestamp.to_rfc3339(),
-        "task_id": interaction.task_id,
-        "session_id": interaction.session_id,
-    });
-    Ok(PointStruct::new(PointId::Uuid(interaction.id.0), Vectors::new_named(vectors), payload))
-}
-
-/// Translates a filter into the JSON of Qdrant's HTTP API, which the engine parses.
-fn conditions(filter: &Filter) -> Result<Option<qdrant_edge::Filter>> {
-    let mut must = Vec::new();
-    if !filter.types.is_empty() {
-        must.push(json!({"key": "interaction_type", "match": {"any": filter.types}}));
-    }
-    if let Some(success) = filter.success {
-        must.push(json!({"key": "success", "match": {"value": success}}));
-    }
-    if filter.from.is_some() || filter.to.is_some() {
-        let text = |time: Option<chrono::DateTime<chrono::Utc>>| time.map(|time| time.to_rfc3339());
-        must.push(json!({"key": "timestamp", "range": {"gte": text(filter.from), "lte": text(filter.to)}}));
-    }
-    for (key, value) in [("task_id", &filter.task_id), ("session_id", &filter.session_id)] {
-        if let Some(value) = value {
-            must.push(json!({"key": key, "match": {"value": value}}));
-        }
-    }
-    if must.is_empty() {
-        return Ok(None);
-    }
-    serde_json::from_value(json!({"must": must}))
-        .map(Some)
-        .map_err(|error| IndexError::Failed(error.to_string()))
-}
-
-/// Removes a collection's folder. The generation file goes first, so that a half-removed collection
-/// is never taken for a whole one.
-fn remove(folder: &Path) -> Result<()> {
-    for gone in [fs::remove_file(folder.join(GENERATION_FILE)), fs::remove_dir_all(folder)] {
-        match gone {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// The disk space that a folder uses. Logs are allocated larger than their contents.
-fn used(folder: &Path) -> Result<u64> {
-    let mut total = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let meta = entry.metadata()?;
-        total += if meta.is_dir() { used(&entry.path())? } else { size_on_disk(&meta) };
-    }
-    Ok(total)
-}
-
-#[cfg(unix)]
-fn size_on_disk(meta: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::blocks(meta) * 512
-}
-
-#[cfg(not(unix))]
-fn size_on_disk(meta: &fs::Metadata) -> u64 {
-    meta.len()
 }

@@ -8,7 +8,7 @@ pub(super) struct Form {
     pub(super) tool: &'static str,
     /// `write_file` with `mode: append`.
     pub(super) append: bool,
-    /// What `shell` runs, if that is the tool.
+    /// The script that `shell` runs, if that is the tool.
     pub(super) script: Option<Script>,
     pub(super) regex: Regex,
 }

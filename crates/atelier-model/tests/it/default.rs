@@ -46,7 +46,8 @@ async fn default_model_is_the_first_that_has_what_it_needs() {
     assert_eq!(found.key_source("openai", &access), KeySource::Person);
     assert_eq!(found.key_source("anthropic", &access), KeySource::Tenant);
 
-    // What somebody has chosen counts more, and the configuration can map the alias elsewhere.
+    // A model that somebody has chosen counts more, and the configuration can map the alias
+    // elsewhere.
     access.default_model = Some("anthropic/claude-haiku-4-5".into());
     assert_eq!(default_of(&found, &access).await, "anthropic/claude-haiku-4-5");
     let mapped = ModelsConfig {

@@ -4,7 +4,7 @@ use super::{Gate, limits::size};
 use crate::Result;
 use atelier_core::{
     CallId, Client, ClientId, TokenId,
-    gate::{CallFailure, CallPreview, CallRating, GateInput, GatedCall, ToolOutcome},
+    gate::{CallFailure, GateInput, GatedCall, Previewed, ToolOutcome},
 };
 use atelier_store::{Disconnect, Owned};
 use chrono::{DateTime, Utc};
@@ -29,11 +29,10 @@ impl Gate {
         owned: &Owned,
         id: CallId,
         machine: Machine,
-        preview: CallPreview,
-        rating: Option<CallRating>,
+        shown: Previewed,
     ) -> Result<GatedCall> {
         let client = self.registered(owned, machine).await?;
-        let input = GateInput::Preview { client, preview, rating };
+        let input = GateInput::Preview { client, shown };
         Ok(self.decide(owned, id, input).await?.call)
     }
 

@@ -1,14 +1,15 @@
 //! Inputs from people: decisions about calls, and the withdrawal of permissions.
 
-use super::Gate;
+use super::{Gate, count_call};
 use crate::{Error, Result};
 use atelier_core::{
     ApprovalId, CallId, GrantId,
-    gate::{Audit, Decider, GateInput, GatedCall, Grant, GrantScope},
+    gate::{ApprovalWait, Audit, Decider, GateInput, GatedCall, Grant, GrantScope},
 };
 use atelier_store::{Decided, Owned};
 use chrono::Utc;
 use futures::{StreamExt, stream};
+use uuid::Uuid;
 
 /// How many decisions of one request are made concurrently, so that they share commits.
 const AT_ONCE: usize = 32;
@@ -118,6 +119,38 @@ impl Gate {
         let call = self.store.call_of_approval(owned, approval).await?;
         let input = GateInput::Reject { approval, by, reason };
         Ok(self.decide(owned, call, input).await?.call)
+    }
+
+    /// Lets the question about a call wait longer.
+    pub async fn keep_waiting(
+        &self,
+        owned: &Owned,
+        by: Decider,
+        approval: ApprovalId,
+        wait: ApprovalWait,
+    ) -> Result<GatedCall> {
+        let call = self.store.call_of_approval(owned, approval).await?;
+        let input = GateInput::KeepWaiting { approval, by, wait };
+        Ok(self.decide(owned, call, input).await?.call)
+    }
+
+    /// Asks again about a call whose question has run out. Returns the new call; the task of the
+    /// call goes on with it.
+    pub async fn ask_again(
+        &self,
+        owned: &Owned,
+        by: Decider,
+        approval: ApprovalId,
+    ) -> Result<GatedCall> {
+        let expired = self.store.call_of_approval(owned, approval).await?;
+        let known = self.store.call(owned, expired).await?;
+        self.limits.admit(&self.store, owned.owner, None, &known.tool_params).await?;
+        let new = CallId(Uuid::now_v7());
+        let asked = self.store.ask_again(owned, expired, new, self.rules(), by).await?;
+        let Decided { call, .. } = asked.map_err(Error::Refused)??;
+        count_call(call.risk_level);
+        self.wake_for_own_files(&call);
+        Ok(call)
     }
 
     pub async fn cancel(&self, owned: &Owned, by: Decider, id: CallId) -> Result<GatedCall> {

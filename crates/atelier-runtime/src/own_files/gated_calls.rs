@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use atelier_core::{
     CallId, ClientId, FailureCode,
     digest::CallDigest,
-    gate::{CallFailure, CallPreview, CallStatus, GateInput, GatedCall, ToolOutcome},
+    gate::{CallFailure, CallStatus, GateInput, GatedCall, Previewed, ToolOutcome},
     policy::{call::ToolCall, class::CallClass, verdict::Verdict},
 };
 use atelier_executor::{Approval, Expect, Tools, shown};
@@ -87,7 +87,7 @@ impl OwnFiles {
             move |own: &OwnFolder| preview(own, &name, params),
         );
         let input = match shown.await.map_err(failure).and_then(|shown| shown) {
-            Ok(preview) => GateInput::Preview { client, preview, rating: None },
+            Ok(shown) => GateInput::Preview { client, shown },
             Err(failure) => GateInput::PreviewFailed { client, failure },
         };
         self.gate.decide(owned, call.tool_id, input).await?;
@@ -144,7 +144,7 @@ fn parsed(
     call.map_err(|_| ToolOutcome::refused(&judgement))
 }
 
-fn preview(own: &OwnFolder, name: &str, params: Value) -> Result<CallPreview, CallFailure> {
+fn preview(own: &OwnFolder, name: &str, params: Value) -> Result<Previewed, CallFailure> {
     let shown = own.with_tools(|tools| {
         let call = parsed(own, tools, name, params).map_err(failure)?;
         // Nobody should be asked about a call that will be refused.
@@ -152,9 +152,10 @@ fn preview(own: &OwnFolder, name: &str, params: Value) -> Result<CallPreview, Ca
         if judgement.verdict == Verdict::Deny {
             return Err(failure(ToolOutcome::refused(&judgement)));
         }
-        shown::preview(tools, &call)
+        let (preview, unchanged) = shown::preview(tools, &call)
             .map_err(|error| CallFailure::new(error.code(), error.to_string()))?
-            .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))
+            .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
+        Ok(Previewed { preview, rating: None, unchanged })
     });
     shown.unwrap_or_else(|error| Err(failure(ToolOutcome::from(&error))))
 }

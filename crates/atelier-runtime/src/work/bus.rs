@@ -361,6 +361,10 @@ impl Bus {
                 self.recover_crashed_task(id, false).await;
             }
         }
+        match self.0.services.warn_of_budgets(&lease.owned).await {
+            Ok(()) | Err(Error::Store(StoreError::NotFound)) => {}
+            Err(error) => tracing::warn!(%error, task = %id, "cannot check budgets"),
+        }
         if self.0.left_work_behind.swap(false, Ordering::Relaxed) {
             self.poll_waiting_queues().await;
         }

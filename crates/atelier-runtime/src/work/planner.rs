@@ -79,29 +79,32 @@ impl AgentServices {
             max_tokens: Some(4096),
             ..Request::default()
         };
-        let mut last_step = None;
+        let mut is_first = true;
         for _ in 0..2 {
             match self
                 .limit_reached(&job.lease.owned, task, &allowance)
                 .await
                 .map_err(unavailable)?
             {
-                Some(reached) if last_step.is_none() => return Err(reached.into()),
+                Some(reached) if is_first => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
             }
             prompt::fit(&mut request, model.context_window(), 4096);
             let time = allowance.limits.time_left(task);
             let (answer, step) = self.ask(job, task, &model, &request, time).await?;
-            last_step = Some(step);
             let why = match serde_json::from_str::<Proposal>(without_code_block(&answer.text)) {
                 Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
-                    Ok(()) => return Ok((tasks, last_step)),
+                    Ok(()) => return Ok((tasks, Some(step))),
                     Err(why) => why,
                 },
                 Err(error) => format!("it is not the required JSON: {error}"),
             };
             tracing::info!(task = %task.id, why, "the model's plan is not valid");
+            // Recorded now, because the next proposal is another step of the task.
+            let recorded = self.store.record_step(job.lease, task.clone(), step).await;
+            recorded.map_err(|error| unavailable(error.into()))?;
+            is_first = false;
             request.messages.push(Message::Assistant { text: answer.text, calls: Vec::new() });
             request
                 .messages
@@ -114,7 +117,7 @@ impl AgentServices {
             agent: agent.unwrap_or_default(),
             depends_on: Vec::new(),
         };
-        Ok((vec![single], last_step))
+        Ok((vec![single], None))
     }
 
     /// Writes the answer of a plan with several tasks.

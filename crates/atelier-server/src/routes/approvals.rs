@@ -10,7 +10,8 @@ use crate::{
     query::{Page, PageQuery},
 };
 use atelier_api::approvals::{
-    ApproveRequest, DecideRequest, DecisionResult, DecisionResults, RejectRequest,
+    ApproveRequest, DecideRequest, DecisionResult, DecisionResults, KeepWaitingRequest,
+    RejectRequest,
 };
 use atelier_core::{
     Plan,
@@ -160,6 +161,47 @@ pub(super) async fn reject(
 ) -> Result<Reply<GatedCall>> {
     check_reason(body.reason.as_deref())?;
     Ok(Reply(app.gate.reject(&owned, decider(&caller, &headers), approval, body.reason).await?))
+}
+
+/// Let the question about a call wait longer
+///
+/// It waits until it is answered, or for the given time from now on.
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/wait", tag = "approvals",
+    params(ProjectInPath, ApprovalInPath), request_body = Option<KeepWaitingRequest>, responses(
+    (status = 200, description = "The call", body = GatedCall),
+    (status = 409, description = "It is already decided; `detail` says how"),
+))]
+pub(super) async fn keep_waiting(
+    State(app): State<App>,
+    Person(caller): Person,
+    space: OwnSpace,
+    ApprovalInPath(approval): ApprovalInPath,
+    headers: HeaderMap,
+    OptionalJson(body): OptionalJson<KeepWaitingRequest>,
+) -> Result<Reply<GatedCall>> {
+    let by = decider(&caller, &headers);
+    Ok(Reply(app.gate.keep_waiting(space.owned(), by, approval, body.wait).await?))
+}
+
+/// Ask again about a call whose question has run out
+///
+/// A new call with the same parameters takes its place. If the call belongs to a task, the task goes
+/// on with the new call, even if the task has ended.
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/ask-again",
+    tag = "approvals",
+    params(ProjectInPath, ApprovalInPath), responses(
+    (status = 200, description = "The new call", body = GatedCall),
+    (status = 409, description = "Its question has not run out, it was asked again already, or the \
+                                  agent is at work on the task"),
+))]
+pub(super) async fn ask_again(
+    State(app): State<App>,
+    Person(caller): Person,
+    space: OwnSpace,
+    ApprovalInPath(approval): ApprovalInPath,
+    headers: HeaderMap,
+) -> Result<Reply<GatedCall>> {
+    Ok(Reply(app.gate.ask_again(space.owned(), decider(&caller, &headers), approval).await?))
 }
 
 fn check_reason(reason: Option<&str>) -> Result<()> {

@@ -3,6 +3,7 @@
 mod account;
 mod agents;
 mod approvals;
+mod budgets;
 mod chat;
 mod clients;
 mod context;
@@ -22,6 +23,7 @@ mod operations;
 mod projects;
 mod sessions;
 mod tools;
+mod usage;
 mod work;
 mod worker_space;
 
@@ -75,6 +77,8 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(approvals::mine))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::reject))
+        .routes(routes!(approvals::keep_waiting))
+        .routes(routes!(approvals::ask_again))
         .routes(routes!(approvals::decide))
         .routes(routes!(approvals::grants))
         .routes(routes!(approvals::withdraw))
@@ -117,6 +121,8 @@ fn uncounted() -> OpenApiRouter<App> {
         .routes(routes!(models::put, models::delete))
         .routes(routes!(models::test))
         .routes(routes!(models::set_default))
+        .routes(routes!(usage::show))
+        .routes(routes!(budgets::list, budgets::set))
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in_options, account::sign_in))

@@ -42,7 +42,7 @@ fn scope(app: &App, caller: &Caller, level: ModelLevel) -> Result<ModelScope> {
     }
 }
 
-fn is_server_admin(app: &App, caller: &Caller) -> bool {
+pub(super) fn is_server_admin(app: &App, caller: &Caller) -> bool {
     caller.role == Role::Admin && caller.tenant.as_str() == app.model_keys.models().admin_tenant()
 }
 

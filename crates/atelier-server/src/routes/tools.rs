@@ -15,7 +15,7 @@ use atelier_api::tools::{
 };
 use atelier_core::{
     CallId, ConversationId, Role, WorkspaceKind,
-    gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall},
+    gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall, Previewed},
     tools::ToolInfo,
 };
 use axum::{Json as Reply, extract::State, http::HeaderMap};
@@ -197,9 +197,16 @@ pub(super) async fn preview(
 ) -> Result<Reply<GatedCall>> {
     let owned = space.owned();
     Ok(Reply(match report {
-        PreviewReport::Shown(PreviewShown { client_id, base_checksum, diff, rating }) => {
+        PreviewReport::Shown(PreviewShown {
+            client_id,
+            base_checksum,
+            diff,
+            rating,
+            unchanged,
+        }) => {
             let preview = CallPreview { base_checksum, diff };
-            app.gate.previewed(owned, call, runner.as_machine(client_id), preview, rating).await?
+            let shown = Previewed { preview, rating, unchanged };
+            app.gate.previewed(owned, call, runner.as_machine(client_id), shown).await?
         }
         PreviewReport::Failed(PreviewFailed { client_id, error }) => {
             app.gate.preview_failed(owned, call, runner.as_machine(client_id), error).await?

@@ -1,4 +1,4 @@
-//! The risk matrix: every tool, kind of file, command, sub-command and option that a rule names.
+//! The risk matrix: every tool, kind of file, command, subcommand and option that a rule names.
 
 use super::{
     markdown::{code, table},
@@ -27,7 +27,7 @@ change
 them; `atelier check` applies the rules to a call and names the one that decided.
 
 - The strictest rule that matches a call decides.
-- A command that is not listed here is denied, and so is a sub-command, unless the table says \
+- A command that is not listed here is denied, and so is a subcommand, unless the table says \
 otherwise.
 - An option that is not known makes a call HIGH, or stricter. The tables list only the options \
 that change a
@@ -194,8 +194,8 @@ fn commands(rules: &Rules) -> String {
         let verdict = rule.verdict.to_uppercase();
         rows.push([names.join(", "), operands, verdict, network.into(), rule.says.clone()]);
         if let Some(otherwise) = rule.otherwise.as_deref().filter(|word| *word != "operand") {
-            let name = format!("{} with another sub-command", code(&rule.name));
-            let reason = "The rules do not know the sub-command.".into();
+            let name = format!("{} with another subcommand", code(&rule.name));
+            let reason = "The rules do not know the subcommand.".into();
             rows.push([name, String::new(), otherwise.to_uppercase(), String::new(), reason]);
         }
         let groups = rule.include.iter().map(|name| match rules.group.get(name) {

@@ -1,5 +1,6 @@
 //! Agents at work: messages, tasks and their results.
 
+mod asked_again;
 mod bus;
 mod crash;
 mod demo;
@@ -82,7 +83,7 @@ impl Chat {
     }
 
     /// Changes the project's settings.
-    async fn set_settings(&self, settings: Value) {
+    pub(crate) async fn set_settings(&self, settings: Value) {
         self.setup.user.put(&self.setup.project, json!({"settings": settings})).await.expect(200);
     }
 
@@ -338,7 +339,7 @@ async fn budget_holds_for_endpoints_that_report_no_usage(
 }
 
 /// A server on which a thousand tokens cost a dollar.
-async fn priced(backend: Backend, model: &ScriptedModel) -> Server {
+pub(crate) async fn priced(backend: Backend, model: &ScriptedModel) -> Server {
     let price = |way: &str| format!("PROVIDERS__OPENAI__MODELS__GPT-4O__{way}_PRICE");
     let server = crate::build(backend).model(model);
     server.with(&price("INPUT"), 1000.0).with(&price("OUTPUT"), 1000.0).start().await

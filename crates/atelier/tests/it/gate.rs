@@ -6,6 +6,7 @@ mod permissions;
 mod races;
 mod rules;
 mod standing;
+mod time;
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -381,11 +382,10 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
             "agent" | "client" => server.program(name, role, &setup.project),
             _ => server.user_with(name, &["--role", role]),
         };
-        assert_eq!(
-            other.post(&format!("{approval}/approve"), json!({})).await.status,
-            approve,
-            "{name} {role}"
-        );
+        for how in ["approve", "wait", "ask-again"] {
+            let answer = other.post(&format!("{approval}/{how}"), json!({})).await;
+            assert_eq!(answer.status, approve, "{name} {role}: {how}");
+        }
         assert_eq!(
             other.post(&format!("{approval}/reject"), json!({})).await.status,
             reject,
@@ -436,6 +436,8 @@ async fn calls_of_another_project_look_like_unknown_calls(
         (format!("tools/{tool}/preview"), preview),
         (format!("approvals/{approval}/approve"), json!({})),
         (format!("approvals/{approval}/reject"), json!({})),
+        (format!("approvals/{approval}/wait"), json!({})),
+        (format!("approvals/{approval}/ask-again"), json!({})),
         (format!("clients/{}/renew", shop.client), json!({})),
         (
             "clients".into(),

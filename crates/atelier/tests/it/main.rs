@@ -27,6 +27,7 @@ mod projects;
 mod provider;
 mod role_tokens;
 mod sessions;
+mod usage;
 mod user_limits;
 mod worker_space;
 

@@ -176,12 +176,18 @@ async fn upload_does_not_wait_for_its_readable_copy() {
         .await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
-    // Nobody's writes record that a copy was made.
-    let held = hold_owner(&server, Uuid::nil()).await;
+    // Recording that a copy was made waits for a lock, which this test holds.
+    let mut held = server.database().connect().await;
+    let prepare = "SELECT pg_advisory_lock(1);
+        CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN OLD; END';
+        CREATE TRIGGER held BEFORE DELETE ON stale_copies
+            FOR EACH ROW EXECUTE FUNCTION wait_for_lock()";
+    sqlx::raw_sql(prepare).execute(&mut held).await.unwrap();
     ann.upload(&workspace, "notes.txt", "one").await.expect(201);
-    ann.upload(&workspace, "more.txt", "two").await.expect(201);
-    drop(held);
     let mut sql = server.sql().await;
+    assert_eq!(sql.count("SELECT COUNT(*) FROM stale_copies").await, 1);
+    drop(held);
     eventually("the copies are made", async || {
         (sql.count("SELECT COUNT(*) FROM stale_copies").await == 0).then_some(())
     })

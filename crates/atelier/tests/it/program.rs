@@ -513,15 +513,7 @@ async fn unknown_methods_create_no_metrics() {
         let method = reqwest::Method::from_bytes(format!("X{n}").as_bytes()).unwrap();
         server.http.request(method, format!("{}/health", server.url)).send().await.unwrap();
     }
-    let text = server
-        .http
-        .get(format!("{}/metrics", server.url))
-        .send()
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
+    let text = server.metrics().await;
     assert!(text.contains("method=\"other\"") && !text.contains("X49"), "{text}");
 }
 

@@ -422,15 +422,7 @@ async fn metrics_count_agents_cache_and_waiting_tasks(
     for ask in asks {
         ask.await.unwrap().expect(201);
     }
-    let text = server
-        .http
-        .get(format!("{}/metrics", server.url))
-        .send()
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
+    let text = server.metrics().await;
     for name in [
         "atelier_http_requests_total",
         "atelier_http_request_seconds_bucket",

@@ -1,8 +1,13 @@
-//! Which decision each call gets in each context, as tables.
+//! Tables of the decision that each call gets in each context.
 
 use super::*;
-use crate::{gate::ApprovalStatus, isolation::ReportedIsolation, policy::class::CallClass};
-use chrono::TimeDelta;
+use crate::{
+    AgentId, CallId, ConversationId, GrantId, TaskId, TokenId, UserId,
+    gate::{ApprovalSettings, ApprovalStatus, ApprovalWait, CallPreview, CallRating, Previewed},
+    isolation::ReportedIsolation,
+    policy::class::CallClass,
+};
+use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
 use serde_json::{Map, json};
 use uuid::Uuid;
@@ -30,8 +35,8 @@ fn rules() -> GateRules {
         policy: Arc::new(Policy::builtin().clone()),
         own_files: Arc::new(Policy::builtin().for_own_files(Verdict::Low)),
         timeouts: GateTimeouts {
-            medium: seconds(300),
-            high: seconds(600),
+            medium: Some(seconds(300)),
+            high: Some(seconds(600)),
             dispatch: seconds(120),
             result: seconds(60),
         },
@@ -148,6 +153,11 @@ fn asked(new: NewCall, context: &DecisionContext) -> GatedCall {
 fn approval(scope: GrantScope) -> GateInput {
     let approval = FIRST.approval;
     GateInput::Approve { approval, by: decider(), scope, include_high: false }
+}
+
+/// What a machine reports about a call that changes something.
+fn shown(preview: CallPreview, rating: Option<CallRating>) -> Previewed {
+    Previewed { preview, rating, unchanged: false }
 }
 
 fn decided(
@@ -390,142 +400,6 @@ fn no_call_begins_by_restrictions_that_cannot_be_read() {
 }
 
 #[test]
-fn an_approval_sends_the_call_and_makes_the_permission_it_names() {
-    for (scope, session, agent, made) in [
-        (GrantScope::Once, Some(CONVERSATION), Some(AGENT), false),
-        (GrantScope::Class, Some(CONVERSATION), None, true),
-        (GrantScope::Class, None, None, true),
-        (GrantScope::Agent, Some(CONVERSATION), Some(AGENT), true),
-        (GrantScope::Agent, Some(CONVERSATION), None, false),
-    ] {
-        let new = NewCall { session_id: session, agent_id: agent, ..command("git commit -m x") };
-        let call = asked(new, &sandboxed());
-        let (call, effects) = decided(&rules(), call, approval(scope), &sandboxed());
-        assert_eq!(call.status, CallStatus::Dispatched);
-        assert_eq!(names(&effects), [UPDATED, UPDATED, SIGNAL]);
-        let recorded = call.approval.as_ref().unwrap();
-        let kept = if made { scope } else { GrantScope::Once };
-        assert_eq!((recorded.status, recorded.scope), (ApprovalStatus::Approved, Some(kept)));
-        let audit = effects.audit.unwrap();
-        assert_eq!((audit.decision, audit.by), (AuditDecision::Approved, Some(PERSON)));
-        assert_eq!(
-            (audit.via.as_deref(), audit.approval_id),
-            (Some("a test"), Some(FIRST.approval))
-        );
-        assert_eq!(audit.digest, call.digest.map(|digest| digest.to_string()));
-        assert_eq!(audit.grant_id, made.then_some(NEXT.grant));
-        let grant = made.then(|| Grant {
-            id: NEXT.grant,
-            scope,
-            session: session.map_or(HERE.0, |conversation| conversation.0),
-            rule: (scope == GrantScope::Class).then(|| "git.commit".to_owned()),
-            class: match scope {
-                GrantScope::Class => call.class.clone(),
-                _ => CallClass::default(),
-            },
-            agent_id: agent.filter(|_| scope == GrantScope::Agent),
-            words: match scope {
-                GrantScope::Agent => {
-                    "everything this agent asks for in this session, up to MEDIUM".to_owned()
-                }
-                _ => call.class_in_words(),
-            },
-            ..permission("")
-        });
-        assert_eq!(effects.grant, grant, "{scope:?} {session:?} {agent:?}");
-    }
-    // Without a conversation and without a machine there is no session.
-    let call = asked(NewCall { session_id: None, ..command("git commit -m x") }, &nobody());
-    let (call, effects) = decided(&rules(), call, approval(GrantScope::Class), &nobody());
-    assert_eq!((call.status, effects.grant), (CallStatus::Approved, None));
-}
-
-#[test]
-fn a_permission_reaches_high_only_if_the_person_saw_or_said_so() {
-    let high = asked(command("git push --force origin main"), &sandboxed());
-    assert_eq!(high.risk_level, Verdict::High);
-    let (_, effects) = decided(&rules(), high, approval(GrantScope::Class), &sandboxed());
-    assert!(effects.grant.unwrap().include_high);
-    for include_high in [false, true] {
-        let call = asked(command("git commit -m x"), &sandboxed());
-        let (scope, by) = (GrantScope::Agent, decider());
-        let input = GateInput::Approve { approval: FIRST.approval, by, scope, include_high };
-        let (_, effects) = decided(&rules(), call, input, &sandboxed());
-        let grant = effects.grant.unwrap();
-        assert_eq!(grant.include_high, include_high);
-        assert_eq!(grant.words.ends_with("up to HIGH"), include_high, "{}", grant.words);
-    }
-}
-
-#[test]
-fn an_approval_is_checked_against_what_holds_now() {
-    use CallStatus::{Denied, Failed, PendingApproval};
-    let deny = json!({"deny": ["git commit"]});
-    let high = json!({"at_least": {"git commit": "HIGH"}});
-    let unreadable = json!({"deny": 1});
-    let rows = [
-        (
-            "denied by now",
-            rules(),
-            restricted(sandboxed(), deny),
-            Denied,
-            Some("command_not_allowed"),
-        ),
-        ("rated higher by now", rules(), restricted(sandboxed(), high), PendingApproval, None),
-        (
-            "unreadable",
-            rules(),
-            restricted(sandboxed(), unreadable),
-            Denied,
-            Some("invalid_settings"),
-        ),
-        ("no sandbox", strict(), unsandboxed(), Failed, Some("isolation_required")),
-        ("another machine", rules(), context(&[machine(THERE, true)]), PendingApproval, None),
-    ];
-    for (what, rules, context, status, failure) in rows {
-        let call = asked(command("git commit -m x"), &sandboxed());
-        let (call, effects) = decided(&rules, call, approval(GrantScope::Class), &context);
-        assert_eq!((call.status, code(&call)), (status, failure), "{what}");
-        // The answer is recorded, but it makes no permission.
-        let audit = effects.audit.as_ref().unwrap();
-        assert_eq!((audit.decision, audit.grant_id), (AuditDecision::Approved, None), "{what}");
-        assert_eq!(audit.approval_id, Some(FIRST.approval), "{what}");
-        assert_eq!(effects.grant, None, "{what}");
-        if status == PendingApproval {
-            assert_eq!(call.approval_id, Some(NEXT.approval), "{what}");
-            assert_eq!(names(&effects), [UPDATED, UPDATED, REQUEST], "{what}");
-        }
-    }
-}
-
-#[test]
-fn an_approval_without_a_machine_is_for_the_machine_that_comes() {
-    let call = asked(command("git commit -m x"), &nobody());
-    let (call, _) = decided(&rules(), call, approval(GrantScope::Once), &nobody());
-    assert_eq!(call.status, CallStatus::Approved);
-    assert!(call.note.as_deref().unwrap().contains("No machine is connected"));
-    assert_eq!(call.approval.as_ref().unwrap().client_id, None);
-    let (call, effects) = decided(&rules(), call, GateInput::Assign, &sandboxed());
-    assert_eq!((call.status, call.client_id), (CallStatus::Dispatched, Some(HERE)));
-    assert_eq!((names(&effects), call.note), (vec![UPDATED, SIGNAL], None));
-}
-
-#[test]
-fn a_person_rejects_or_cancels_and_it_is_recorded() {
-    let reject = GateInput::Reject { approval: FIRST.approval, by: decider(), reason: None };
-    for (input, status, decision) in [
-        (reject, CallStatus::Rejected, AuditDecision::Rejected),
-        (GateInput::Cancel { by: decider() }, CallStatus::Cancelled, AuditDecision::Cancelled),
-    ] {
-        let call = asked(command("git commit -m x"), &sandboxed());
-        let (call, effects) = decided(&rules(), call, input, &nobody());
-        let audit = effects.audit.unwrap();
-        assert_eq!((call.status, audit.decision, audit.by), (status, decision, Some(PERSON)));
-        assert_eq!((audit.tool_id, audit.approval_id), (Some(CALL), Some(FIRST.approval)));
-    }
-}
-
-#[test]
 fn a_refused_input_is_refused_whole() {
     let call = asked(command("git commit -m x"), &sandboxed());
     let other = ApprovalId(Uuid::from_u128(99));
@@ -535,29 +409,6 @@ fn a_refused_input_is_refused_whole() {
     assert_eq!(refused, Err(Refusal::AskedAnew));
     let uncovered = rules().decide(call, GateInput::Cover, &sandboxed(), NEXT).map(drop);
     assert_eq!(uncovered, Err(Refusal::Already(CallStatus::PendingApproval)));
-}
-
-#[test]
-fn a_new_permission_lets_a_waiting_call_run() {
-    let covering = permitting(sandboxed(), permission("git.commit"));
-    let call = asked(command("git commit -m x"), &sandboxed());
-    let (call, effects) = decided(&rules(), call, GateInput::Cover, &covering);
-    assert_eq!((call.status, call.grant_id), (CallStatus::Dispatched, Some(GRANT)));
-    assert_eq!(names(&effects), [UPDATED, UPDATED, SIGNAL]);
-    let audit = effects.audit.unwrap();
-    assert_eq!((audit.decision, audit.grant_id), (AuditDecision::Granted, Some(GRANT)));
-    assert_eq!((audit.by, effects.grant), (None, None));
-    // An agent's permission covers the calls of its tasks, and not those of programs.
-    for (task_id, covered) in [(Some(TaskId(Uuid::from_u128(30))), true), (None, false)] {
-        let call = asked(NewCall { task_id, ..command("git commit -m x") }, &sandboxed());
-        let context = permitting(sandboxed(), for_agent());
-        let outcome = rules().decide(call, GateInput::Cover, &context, NEXT);
-        assert_eq!(outcome.is_ok(), covered);
-    }
-    // A call that waits for something else is not touched.
-    let (sent, _) = begun(&rules(), command("git commit -m x"), &covering);
-    let late = rules().decide(sent, GateInput::Cover, &covering, NEXT).map(drop);
-    assert_eq!(late, Err(Refusal::Already(CallStatus::Dispatched)));
 }
 
 fn refused(verdict: Verdict, network: bool) -> ToolOutcome {
@@ -584,99 +435,11 @@ fn time_expires_a_question_and_records_it() {
     }
 }
 
-/// Inputs that a call in some state may meet.
-fn inputs() -> Vec<GateInput> {
-    let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-    let rating = CallRating {
-        verdict: Verdict::High,
-        rule: "r".into(),
-        reason: "why".into(),
-        network: true,
-        class: CallClass::default(),
-    };
-    let failure = CallFailure::new(FailureCode::NotFound, "no folder");
-    vec![
-        approval(GrantScope::Class),
-        GateInput::Reject { approval: FIRST.approval, by: decider(), reason: Some("no".into()) },
-        GateInput::Cancel { by: decider() },
-        GateInput::Cover,
-        GateInput::Assign,
-        GateInput::Preview { client: HERE, preview, rating: Some(rating) },
-        GateInput::PreviewFailed { client: HERE, failure },
-        GateInput::Claim { client: HERE, attempt: 1 },
-        reported(ToolOutcome::succeeded(Map::new())),
-        reported(ToolOutcome::failed(FailureCode::Stale, "It changed.")),
-        reported(refused(Verdict::High, false)),
-        GateInput::TimePassed,
-    ]
-}
-
-#[test]
-fn inputs_that_need_no_project_ignore_it() {
-    let needy: Vec<bool> = inputs().iter().map(GateInput::needs_project).collect();
-    let expected = [true, false, false, true, true, false, false, false, false, false, true, false];
-    assert_eq!(needy, expected);
-    let full = restricted(
-        permitting(context(&[machine(THERE, false)]), for_agent()),
-        json!({"deny": ["git"], "no_network": true}),
-    );
-    for new in [read(), write(), command("git commit -m x")] {
-        let (call, _) = begun(&rules(), new, &sandboxed());
-        for input in inputs().into_iter().filter(|input| !input.needs_project()) {
-            let alone = DecisionContext::time_only(now());
-            assert_eq!(
-                rules().decide(call.clone(), input.clone(), &alone, NEXT),
-                rules().decide(call.clone(), input.clone(), &full, NEXT),
-                "{input:?}"
-            );
-        }
-    }
-}
-
-proptest! {
-    /// Whatever happens in whatever order: nothing runs that a person, a permission or LOW did not
-    /// allow, a settled call stays settled, and each approval is decided at most once.
-    #[test]
-    fn nothing_runs_that_was_not_allowed(
-        which in 0..4usize,
-        moves in prop::collection::vec((0..12usize, 0..4usize, 0..400i64), 1..12),
-    ) {
-        let new = [read(), write(), command("git commit -m x"), command("ls")][which].clone();
-        let contexts = [
-            sandboxed(),
-            unsandboxed(),
-            nobody(),
-            permitting(context(&[machine(THERE, true)]), permission("git.commit")),
-        ];
-        let (mut call, _) = begun(&rules(), new, &contexts[0]);
-        let mut time = now();
-        for (input, context, seconds) in moves {
-            time += TimeDelta::seconds(seconds);
-            let context = DecisionContext { now: time, ..contexts[context].clone() };
-            let before = call.clone();
-            let Ok((after, effects)) =
-                rules().decide(call.clone(), inputs()[input].clone(), &context, NEXT)
-            else { continue };
-            if before.status.is_settled() && before.status != CallStatus::Unknown {
-                prop_assert_eq!(&after, &before);
-            }
-            let sent = effects.events.iter().any(|event| event.name() == SIGNAL);
-            if sent {
-                let approved = after.approval.as_ref()
-                    .is_some_and(|approval| approval.status == ApprovalStatus::Approved);
-                let low = !after.requires_approval;
-                prop_assert!(approved || low || after.grant_id.is_some(), "{:?}", after);
-                prop_assert_eq!(after.status, CallStatus::Dispatched);
-                prop_assert_eq!(after.attempt, before.attempt + 1);
-            }
-            prop_assert_eq!(after.status.is_settled(), after.deadline.is_none());
-            call = after;
-        }
-    }
-}
-
+mod approvals;
+mod asked_again;
 mod classes;
 mod machines;
+mod sequences;
 
 /// FS-17: the server itself runs calls on a conversation's own files, with or without a machine.
 /// The person is asked where the project wants it.
@@ -691,7 +454,7 @@ fn own_files_need_no_machine_and_are_asked_about_where_the_project_wants_it() {
         let (call, _) = rules().begin(PROJECT, own(write()), &context, FIRST).unwrap();
         assert_eq!((call.status, call.client_id), (CallStatus::Previewing, Some(server)));
         let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-        let input = GateInput::Preview { client: server, preview, rating: None };
+        let input = GateInput::Preview { client: server, shown: shown(preview, None) };
         let (call, _) = rules().decide(call, input, &context, FIRST).unwrap();
         assert_eq!(call.status, CallStatus::PendingApproval);
         let by = Decider { user: PERSON, via: None };

@@ -151,7 +151,7 @@ enum Fault {
     Disputed,
 }
 
-/// What a `/` would mean at the current position.
+/// The possible meanings of a `/` at the current position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slash {
     Divides,
@@ -436,7 +436,7 @@ mod tests {
                 "{program}: {found:?}"
             );
         }
-        // What the next slash and quote mean depends on where a number or a string ends.
+        // The meaning of the next slash or quote depends on where a number or a string ends.
         for program in [
             "BEGIN{x=1e5in/\"/+system(\"id\")+/\"/}",
             "BEGIN{x=1e-55in/\"/+system(\"id\")+/\"/}",

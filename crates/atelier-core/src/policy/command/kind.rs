@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Write,
     /// A file that a compiler or packer writes.
     Output,
-    /// Where files are copied or moved to: a file, or a directory that gets their names.
+    /// A destination of copied or moved files: a file, or a directory that gets their names.
     Dest,
     /// A file or directory that is moved away or deleted.
     Moved,

@@ -5,12 +5,11 @@ use super::{
     Judge,
     kind::{Kind, listed},
     table::{Arity, Grammar, Opt, Otherwise, Rule},
+    unlisted::{exactly, is_suspicious},
 };
 use crate::policy::verdict::Verdict;
-use sha2::{Digest, Sha256};
-use std::borrow::Cow;
 
-/// What is known after a part of the arguments has been read.
+/// The state after a part of the arguments has been read.
 struct Seen<'p, 'c> {
     /// The rule of the command, which also has the rules of modules that the command can run.
     root: &'p Rule,
@@ -27,40 +26,13 @@ struct Seen<'p, 'c> {
     chosen: bool,
 }
 
-/// What follows an option.
-enum Next<'p> {
+/// How the arguments after an option are read.
+pub(super) enum Next<'p> {
     /// More options and operands of the same command.
     Options,
     /// Arguments of the program that is run, which may have a rule of its own.
     Arguments(Option<&'p Rule>),
 }
-
-/// Words in the name of an unlisted option that suggest that the option runs a program or reads
-/// more arguments from a file.
-const SUSPICIOUS_WORDS: [&str; 22] = [
-    "exec",
-    "command",
-    "cmd",
-    "program",
-    "plugin",
-    "pager",
-    "editor",
-    "hook",
-    "loader",
-    "preload",
-    "shell",
-    "askpass",
-    "from-file",
-    "files-from",
-    "files0",
-    "wrapper",
-    "script",
-    "eval",
-    "config",
-    "upload-pack",
-    "receive-pack",
-    "proxy",
-];
 
 impl<'p, 'c> Judge<'p, 'c> {
     /// Reads the arguments, rates them, and returns the rule that they fall under: the rule of the
@@ -135,7 +107,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             let name: String = name.chars().take(40).collect();
             (
                 format!("{name:?}").into(),
-                format!("{} has no sub-command {name:?} that a rule knows.", leaf.id).into(),
+                format!("{} has no subcommand {name:?} that a rule knows.", leaf.id).into(),
             )
         });
     }
@@ -219,7 +191,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                     letters = &letters[1..];
                     continue;
                 }
-                // What follows the letter may be its value.
+                // The rest of the bundle may be the value of the letter.
                 self.argument(&letters[letter.len_utf8()..]);
                 return self.passed(seen, arg);
             };
@@ -359,26 +331,6 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Options
     }
 
-    /// Rates an option that no rule lists.
-    fn unlisted(&mut self, arg: &str) -> Next<'p> {
-        self.unlisted = true;
-        let name = arg.split('=').next().unwrap_or(arg);
-        let suspicious = is_suspicious(arg);
-        let verdict = if suspicious { Verdict::Deny } else { Verdict::High };
-        self.raise(verdict, || {
-            let name: String = name.chars().take(40).collect();
-            let says = if suspicious {
-                ", and its name says that it may run or load something"
-            } else {
-                ""
-            };
-            // Each unknown option is a finding of its own: a permission for one covers no other.
-            let about = format!("option.unlisted {}", exactly(arg));
-            (about.into(), format!("No rule knows the option {name:?}{says}.").into())
-        });
-        Next::Options
-    }
-
     /// Rates an option that needs a value but is the last argument.
     fn valueless(&mut self, opt: &Opt) -> Next<'p> {
         self.unlisted = true;
@@ -472,29 +424,10 @@ impl<'p, 'c> Seen<'p, 'c> {
             && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
     }
 
-    /// What the innermost rule that knows an option says about it.
+    /// The answer of the innermost rule that knows an option.
     fn find<T>(&self, known: impl FnMut(&'p Rule) -> Option<T>) -> Option<T> {
         self.rules.iter().rev().copied().find_map(known)
     }
-}
-
-/// The argument as part of a finding's name. A long one is cut, and told apart by its digest.
-fn exactly(arg: &str) -> Cow<'_, str> {
-    const LONGEST: usize = 60;
-    if arg.chars().count() <= LONGEST {
-        return arg.into();
-    }
-    let start: String = arg.chars().take(LONGEST).collect();
-    let digest: String =
-        Sha256::digest(arg)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{start}… {digest}").into()
-}
-
-/// Whether the name of an option suggests that the option runs or loads something. `--no-pager`
-/// does the opposite.
-fn is_suspicious(arg: &str) -> bool {
-    let name = arg.split('=').next().unwrap_or(arg).trim_start_matches('-');
-    !name.starts_with("no-") && SUSPICIOUS_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Whether `--no-x` undoes a listed option `--x`.

@@ -74,7 +74,7 @@ impl Judge<'_, '_> {
         if class.is_none_or(|class| class.verdict < Verdict::High) {
             self.high(
                 "list",
-                "It loads packages from wherever a file says that is changed like any other.",
+                "It loads packages from addresses in a file that can be changed without approval.",
             );
         }
     }

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, HashMap};
 /// have one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("the rules are no valid TOML: {0}")]
+    #[error("the rules are not valid TOML: {0}")]
     Toml(String),
-    #[error("rule {rule}: {line:?} is no option: {why}")]
+    #[error("rule {rule}: {line:?} is not an option: {why}")]
     Option { rule: String, line: String, why: String },
     #[error("rule {rule}: there is no group {group:?}")]
     Group { rule: String, group: String },
     #[error("allow: {0:?} is none of the commands that can be allowed by name: {1}")]
     Optional(String, String),
-    #[error("{0:?} is no tool and no command that there is a rule for")]
+    #[error("{0:?} is neither a tool nor a command with a rule")]
     Restriction(String),
     /// A rule for a subcommand has no rule for its command.
-    #[error("rule {0}: its command is not there")]
+    #[error("rule {0}: there is no rule for its command")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]
     Example { rule: String, example: String, found: String },
@@ -88,7 +88,7 @@ pub struct CommandData {
     /// Options, one on each line: `-f,--file =read !high ^ # reason`.
     #[serde(default)]
     options: String,
-    /// What an unknown subcommand gets: a verdict, or `operand` if it is an ordinary operand.
+    /// The verdict of an unknown subcommand, or `operand` if it is an ordinary operand.
     #[serde(default)]
     otherwise: Otherwise,
     /// Whether the options of the command are also allowed after a subcommand.
@@ -120,30 +120,30 @@ pub struct CommandData {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grammar {
-    /// Like getopt_long: bundles of letters (`-la`), values glued to the option (`-n5`),
-    /// abbreviated names, and options after operands.
+    /// The program parses options like getopt_long: bundles of letters (`-la`), values glued to the
+    /// option (`-n5`), abbreviated names, and options after operands.
     #[default]
     Gnu,
-    /// Like Gnu, and `--no-x` undoes `--x`.
+    /// Like `Gnu`, and `--no-x` undoes `--x`.
     Git,
-    /// Like Gnu, and `_` in a long name is the same as `-`.
+    /// Like `Gnu`, and `_` in a long name is the same as `-`.
     Node,
-    /// Like Gnu, but a long name may have a single dash, and a flag may have a value
+    /// Like `Gnu`, but a long name may have a single dash, and a flag may have a value
     /// (`--flag=true`), as in npm.
     Nopt,
-    /// Like Gnu, but a first argument without a dash is a bundle of letters too.
+    /// Like `Gnu`, but a first argument without a dash is a bundle of letters too.
     Tar,
     /// Long names with a single dash, and the value in the next argument, as in find.
     Single,
-    /// Like Single, and the value may also follow `=`, as in go.
+    /// Like `Single`, and the value may also follow `=`, as in go.
     Equals,
-    /// Like Single, and the value may also be glued to the name, as in gcc.
+    /// Like `Single`, and the value may also be glued to the name, as in gcc.
     Glued,
     /// Nothing is an option, as in echo.
     Plain,
 }
 
-/// What a word gets that is in the place of a subcommand but is not a known subcommand.
+/// The treatment of an unknown word in the place of a subcommand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Otherwise {

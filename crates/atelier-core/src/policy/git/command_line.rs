@@ -3,9 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::options::{self, Effect, Group};
+use super::{
+    options::{self, Effect, Group},
+    silent::is_silent,
+    words::{as_commits, is_pathspec, object_ids, object_names},
+};
 
-/// Which file contents a git command line can show.
+/// The file contents that a git command line can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// No contents: names of branches, commit messages, or files written to their own places.
@@ -21,7 +25,7 @@ pub enum Shown {
     Unknown,
 }
 
-/// Where a command takes contents from, once it is known what its words mean.
+/// The places that a command takes contents from, once the meanings of its words are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Only from the files that it names as `revision:path`.
@@ -32,7 +36,7 @@ pub enum Scope {
     History,
 }
 
-/// What git says that a word of a command line means.
+/// The meaning of a word of a command line, according to git.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// One or more commits: a revision or a range.
@@ -41,7 +45,7 @@ pub enum Meaning {
     File(String),
     /// A folder in a commit.
     Tree,
-    /// An object of which no path is known.
+    /// An object without a known path.
     Object,
     /// Git does not know the word, so it can only be a path.
     Unknown,
@@ -65,7 +69,7 @@ pub struct Line<'a> {
     loose: bool,
 }
 
-/// From where a command takes contents, by its subcommand and options.
+/// The places that a command takes contents from, by its subcommand and options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Index,
@@ -73,51 +77,6 @@ enum Reach {
     IfNamed,
     History,
 }
-
-/// Subcommands that print no file contents, and write files only to their own places.
-const SILENT: &[&str] = &[
-    "add",
-    "annotate",
-    "apply",
-    "bisect",
-    "blame",
-    "check-attr",
-    "check-ignore",
-    "checkout",
-    "cherry",
-    "cherry-pick",
-    "clean",
-    "clone",
-    "config",
-    "count-objects",
-    "describe",
-    "fetch",
-    "init",
-    "ls-remote",
-    "ls-tree",
-    "merge",
-    "merge-base",
-    "mv",
-    "name-rev",
-    "pull",
-    "push",
-    "rebase",
-    "remote",
-    "reset",
-    "restore",
-    "rev-list",
-    "rev-parse",
-    "revert",
-    "rm",
-    "shortlog",
-    "show-branch",
-    "show-ref",
-    "stage",
-    "submodule",
-    "switch",
-    "var",
-    "version",
-];
 
 /// The position of the subcommand, and whether no option before it changes the meaning of
 /// pathspecs.
@@ -243,12 +202,13 @@ impl<'a> Line<'a> {
         self.args[self.at] == "diff"
     }
 
-    /// Where contents come from.
+    /// The places that contents come from.
     pub fn scope(&self, meanings: &[Meaning]) -> Scope {
         let revisions = revisions(meanings);
         let named =
             !revisions.is_empty() && revisions.iter().all(|it| matches!(it, Meaning::File(_)));
-        // `git log` passes over files and shows commits. These three show just what is named.
+        // `git log` passes over files and shows commits. These three commands show only the named
+        // files.
         let only_named = matches!(self.args[self.at].as_str(), "diff" | "grep" | "show");
         match (self.reach, revisions.is_empty()) {
             _ if named && only_named && !self.loose => Scope::NamedFiles,
@@ -445,193 +405,11 @@ fn shown_by(effect: Option<Effect>) -> Shown {
     }
 }
 
-/// The meanings up to the first word that git does not know: it takes that one and all behind it
-/// for paths.
+/// The meanings up to the first word that git does not know: git takes that word and all words
+/// after it for paths.
 pub(super) fn revisions(meanings: &[Meaning]) -> &[Meaning] {
     let known = meanings.iter().take_while(|meaning| **meaning != Meaning::Unknown).count();
     &meanings[..known]
-}
-
-/// Whether a subcommand, with its arguments, prints no file contents.
-fn is_silent(args: &[String]) -> bool {
-    let options = || args[1..].iter().take_while(|arg| *arg != "--");
-    let first = args.get(1).map(String::as_str);
-    let picks_hunks = options().any(|arg| picks_hunks(arg));
-    match args[0].as_str() {
-        // They take contents from the objects that a patch names, or show the patch.
-        "am" => !options().any(|arg| shows_patch(arg) || is_three_way(arg)),
-        "apply" => !options().any(|arg| is_three_way(arg)),
-        "add" | "checkout" | "commit" | "reset" | "restore" | "stage" | "stash" if picks_hunks => {
-            false
-        }
-        "rebase" if options().any(|arg| shows_patch(arg)) => false,
-        // A merge of subtrees writes files to other places, where nothing protects them.
-        "cherry-pick" | "merge" | "pull" | "rebase" | "revert"
-            if options().any(|arg| arg.contains("subtree")) =>
-        {
-            false
-        }
-        // A branch or tag can lead to a file, and these fields of a format print it.
-        "branch" | "for-each-ref" | "tag" => {
-            let sorts = |pair: &[String]| is_sort(&pair[0]) && pair[1].contains("raw");
-            !args.iter().any(|arg| prints_objects(arg)) && !args.windows(2).any(sorts)
-        }
-        "commit" => !options().any(|option| option.starts_with('-') && is_verbose(option)),
-        "stash" => match first {
-            None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => true,
-            Some("list") => args.len() == 2,
-            _ => false,
-        },
-        "worktree" => first.is_some_and(|what| what != "add"),
-        subcommand => SILENT.contains(&subcommand),
-    }
-}
-
-/// Whether an option is `--show-current-patch`, also abbreviated. With it, git prints the commit
-/// that it was applying.
-fn shows_patch(option: &str) -> bool {
-    option.strip_prefix("--").is_some_and(|long| abbreviates(long, "show-current-patch"))
-}
-
-/// Whether git may take `long`, which may have a value, for this option.
-fn abbreviates(long: &str, option: &str) -> bool {
-    let name = long.split('=').next().unwrap_or_default();
-    !name.is_empty() && option.starts_with(name)
-}
-
-/// Whether an option is `--patch`, `--interactive` or `--edit`, also abbreviated or in a bundle of
-/// short options. With it, git prints what has changed, to let somebody choose.
-fn picks_hunks(option: &str) -> bool {
-    match option.strip_prefix("--") {
-        Some(long) => ["patch", "interactive", "edit"].iter().any(|it| abbreviates(long, it)),
-        // These letters take the rest of the bundle as their value.
-        None => option.strip_prefix('-').is_some_and(|letters| {
-            let flags = letters.split(['m', 'F', 'C', 'c', 't', 'u', 'S', 'b', 'B']).next();
-            flags.is_some_and(|flags| flags.contains(['p', 'i', 'e']))
-        }),
-    }
-}
-
-/// Whether an option is `--3way`, also abbreviated or in a bundle of short options.
-fn is_three_way(option: &str) -> bool {
-    match option.strip_prefix("--") {
-        Some(long) => long.starts_with('3'),
-        None => option.strip_prefix('-').is_some_and(|letters| {
-            let flags = letters.split(['C', 'p', 'S']).next();
-            flags.is_some_and(|flags| flags.contains('3'))
-        }),
-    }
-}
-
-/// Whether an option is `--sort`, also abbreviated.
-fn is_sort(option: &str) -> bool {
-    option.strip_prefix("--").is_some_and(|long| abbreviates(long, "sort"))
-}
-
-fn prints_objects(arg: &str) -> bool {
-    let sorts = is_sort(arg) && arg.contains("raw");
-    arg.contains("%(raw") || arg.contains("%(*raw") || sorts
-}
-
-/// Whether git takes the word for a path although no file has that name.
-fn is_pathspec(word: &str) -> bool {
-    word.starts_with(":(") || word.contains(['*', '?', '[']) || matches!(word, ":/" | ":!" | ":^")
-}
-
-/// Whether git's refusal can be relied on if `git rev-parse` does not know the word: it is a name,
-/// an ancestor of one, a range of those or a file in one. Other expressions may mean more to a
-/// subcommand.
-pub(super) fn is_refused(word: &str) -> bool {
-    if let Some((revision, _)) = named_file(word) {
-        return is_name(revision);
-    }
-    word.split("..").all(|side| is_name(side.trim_start_matches('.')))
-}
-
-/// Whether the text can be nothing but a name, or an ancestor of what it names.
-fn is_name(text: &str) -> bool {
-    let digits = |c: char| c.is_ascii_digit();
-    let mut name = text;
-    while let Some(rest) = name.trim_end_matches(digits).strip_suffix(['~', '^']) {
-        name = rest;
-    }
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | ' ');
-    name.chars().all(plain) && object_ids(name).is_empty()
-}
-
-/// The parts of a word that can be ids of objects, in full or abbreviated, as `abcd`, `abcd^` and
-/// `v1-2-gabcd`.
-fn object_ids(word: &str) -> Vec<&str> {
-    let value = word.split_once('=').map(|(_, value)| value);
-    let parts = [Some(word), value].into_iter().flatten().flat_map(|text| text.split(".."));
-    let parts = parts.map(|part| part.trim_start_matches(['^', '.']));
-    let bases = parts.filter_map(|part| part.split(['^', '~', '@', ':']).next());
-    let is_id = |text: &&str| text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let spellings = bases.flat_map(|base| [Some(base), base.rfind("-g").map(|at| &base[at + 2..])]);
-    spellings.flatten().filter(is_id).collect()
-}
-
-/// The parts of a word that can name an object: the word, both ends of a range, the value of an
-/// option, and what each of them starts from, as `k` and `k^{}`.
-fn object_names(word: &str) -> impl Iterator<Item = &str> {
-    let value = || word.split_once('=').map(|(_, value)| value);
-    let texts: Vec<&str> = match word.strip_prefix('-') {
-        Some(long) if long.starts_with('-') => value().into_iter().collect(),
-        // `-sk` and `-Wsk` are `--source=k` of `git restore`.
-        Some(letters) => letters.match_indices('s').map(|(at, _)| &letters[at + 1..]).collect(),
-        None => [Some(word), value()].into_iter().flatten().collect(),
-    };
-    let ends = texts.into_iter().flat_map(|text| [text].into_iter().chain(text.split("..")));
-    let parts = ends.flat_map(|end| [end].into_iter().chain(end.split(',')));
-    let parts = parts.map(|part| part.trim_start_matches(['^', '.']));
-    let names = parts.flat_map(|part| [Some(part), part.split(['^', '~', '@', ':']).next()]);
-    names.flatten().filter(|name| !name.is_empty() && !name.starts_with('-'))
-}
-
-/// A word that names a commit or a range of commits, in a form that names nothing else.
-fn as_commits(word: &str) -> String {
-    if named_file(word).is_some() {
-        return word.to_owned();
-    }
-    let commit = |side: &str| match side.is_empty() {
-        true => String::new(),
-        false => format!("{side}^{{commit}}"),
-    };
-    let range = ["...", ".."].into_iter().find_map(|dots| Some((word.split_once(dots)?, dots)));
-    match range {
-        Some(((from, to), dots)) => format!("{}{dots}{}", commit(from), commit(to)),
-        None => commit(word),
-    }
-}
-
-/// The revision and the path of `revision:path`, if the revision is a plain name. The revision is
-/// empty for `:path`, which is a file of the index.
-pub fn named_file(word: &str) -> Option<(&str, &str)> {
-    let (revision, path) = word.split_once(':')?;
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '~' | '^' | '@');
-    let is_plain =
-        revision.chars().all(plain) && !revision.contains("..") && !revision.starts_with('-');
-    let path = match (revision, path.as_bytes()) {
-        ("", [b'0'..=b'3', b':', ..]) => &path[2..],
-        _ => path,
-    };
-    // What begins with one of these behind a colon is a pathspec or a search in messages.
-    let special = revision.is_empty() && path.starts_with(['(', '/', '!', '^']);
-    (is_plain && !special && !path.is_empty() && !path.contains(':')).then_some((revision, path))
-}
-
-/// Whether an option is `--verbose` of `git commit`, also abbreviated or in a bundle of short
-/// options. With it, git prints what is committed.
-fn is_verbose(option: &str) -> bool {
-    match option.strip_prefix("--") {
-        Some(long) => long.starts_with('v') && !long.starts_with("verif"),
-        // These letters take the rest of the bundle as their value.
-        None => {
-            let flags = option.split(['m', 'F', 'C', 'c', 't', 'u', 'S']).next();
-            flags.is_some_and(|flags| flags.contains('v'))
-        }
-    }
 }
 
 /// A path that `git checkout` would overwrite with what the index or a commit holds. Its words

@@ -1,7 +1,7 @@
 //! Options of git whose effect and number of values are known exactly. Every other spelling, such
 //! as an abbreviation that git would accept, counts as unknown.
 
-/// What an option makes a command show, from the least to the most.
+/// The contents that an option makes a command show, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
     /// No file contents.
@@ -16,9 +16,9 @@ pub(super) enum Effect {
 pub(super) struct Group {
     effect: Effect,
     flags: &'static [&'static str],
-    /// They take a value, behind `=` or as the next word.
+    /// Options that take a value, after `=` or as the next word.
     with_value: &'static [&'static str],
-    /// They take a value only behind `=`.
+    /// Options that take a value only after `=`.
     with_equals: &'static [&'static str],
     /// These letters take a value that follows them directly, such as `-U5`. With `true` only a
     /// number.
@@ -164,8 +164,8 @@ const COMMITS: Group = Group {
     ..NONE
 };
 
-/// Options that add branches, tags or what they were before. `git show` would also show what a tag
-/// names that is no commit, so they are not known there.
+/// Options that add branches, tags or their earlier values. `git show` would also show the object
+/// that a tag names if it is no commit, so these options are unknown there.
 const REFS: Group = Group {
     flags: &[
         "--all",
@@ -314,7 +314,7 @@ const CONTENT: Group = Group {
     ..NONE
 };
 
-/// Options that reach beyond the pathspecs: they look for what a file was before, show whole
+/// Options that reach beyond the pathspecs. They look for earlier names of a file, show whole
 /// commits, or merge again, which puts sides of a conflict under names that no commit has.
 const WHOLE: Group = Group {
     effect: Effect::Whole,

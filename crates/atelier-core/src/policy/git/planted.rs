@@ -1,12 +1,12 @@
-//! Whether a repository that a command has made or copied in could run anything when a person uses
-//! git there.
+//! Decides whether a repository that a command has made or copied could run anything when a person
+//! uses git there.
 //!
 //! Git's configuration can name programs for nearly everything that git does, and new names come
-//! with new versions. So only settings that are known to run nothing pass.
+//! with new versions. So only settings that are known to run nothing are accepted.
 
 use crate::policy::command::HARMLESS_KEYS;
 
-/// What the machine found in a new repository.
+/// The facts that the machine found in a new repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewRepository {
     /// Names and values of all settings, as git lists them.
@@ -19,7 +19,8 @@ pub struct NewRepository {
     pub is_elsewhere: bool,
     /// Whether its working tree is outside the workspace, so that a person's git would write there.
     pub works_outside: bool,
-    /// Whether a rebase or the like is under way, which runs what its files name when it goes on.
+    /// Whether a rebase or a similar operation is under way. When it continues, it runs commands
+    /// from its files.
     pub is_under_way: bool,
     /// Whether a part of it could not be read.
     pub is_unread: bool,
@@ -28,7 +29,7 @@ pub struct NewRepository {
 }
 
 impl NewRepository {
-    /// Why it must not stay, if it must not.
+    /// The reason why the repository must not stay, if there is one.
     pub fn fault(&self) -> Option<String> {
         if self.is_elsewhere {
             return Some("its configuration lies elsewhere".to_owned());
@@ -165,7 +166,7 @@ fn is_harmless(name: &str, value: &str) -> bool {
     let Some((section, rest)) = name.split_once('.') else { return false };
     let (subsection, key) =
         rest.rsplit_once('.').map_or((None, rest), |(sub, key)| (Some(sub), key));
-    // `ext::sh -c x` is an address, too, and `-x` would be an option of what it is passed to.
+    // `ext::sh -c x` is an address too, and `-x` would be an option of the command that gets it.
     let is_address = matches!(key, "url" | "pushurl" | "remote" | "pushremote");
     if is_address && (value.contains("::") || value.starts_with('-')) {
         return false;

@@ -4,7 +4,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Decides about a command line whose words mean this.
+/// Decides about a command line whose words have these meanings.
 fn decide(line: &str, meanings: &[Meaning], facts: GitFacts) -> GitDecision {
     let args = words(line);
     let existing = BTreeSet::from(["src", "v1"]);

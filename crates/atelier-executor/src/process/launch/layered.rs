@@ -13,7 +13,7 @@
 use super::overlay::open_again;
 use super::*;
 
-/// What a keeper adds to a report, beside stages and the status.
+/// The reports of a keeper, in addition to failed stages and the program's status.
 pub(in crate::process) const ENDED_BY_TIME: u8 = 100;
 pub(in crate::process) const ENDED_ON_REQUEST: u8 = 101;
 pub(in crate::process) const ENDED_FULL: u8 = 102;
@@ -157,12 +157,13 @@ pub(in crate::process) struct KeeperPlan {
     pub(in crate::process) join: c_int,
     /// The write end of the holder's FIFO.
     pub(in crate::process) user: OwnedFd,
-    /// A pipe that closes when whoever waits for the script gives up. For a job: when the owner of
-    /// the layer ends, if the job is to end with it.
+    /// A pipe that ends the script when it closes. Whoever waits for the script holds the other
+    /// end. A job has one only if it has to end with the owner of the layer.
     pub(in crate::process) owner: Option<OwnedFd>,
     /// The file whose lock says that the script runs.
     pub(in crate::process) alive: OwnedFd,
-    /// What the script prints, as the read ends of its pipes, and the files that keep it.
+    /// The read ends of the pipes that the script prints to, each with the file that keeps its
+    /// output.
     pub(in crate::process) outputs: [(OwnedFd, OwnedFd); 2],
     /// The write end of the supervisor's lifeline.
     pub(in crate::process) lifeline: OwnedFd,
@@ -269,9 +270,9 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
             let mut end = None;
             if handles[3].revents != 0 || handles[4].revents != 0 {
                 end = Some(ENDED_ON_REQUEST);
-                if got(signals, libc::SIGUSR1) {
+                if has_signal(signals, libc::SIGUSR1) {
                     end = Some(ENDED_EXPOSED);
-                    // It must not read on while it is asked to end.
+                    // Output that arrives now waits until the supervisor was asked to end.
                     let kill = libc::SYS_pidfd_send_signal;
                     libc::syscall(kill, supervisor, libc::SIGKILL, 0, 0);
                 }
@@ -305,11 +306,12 @@ fn pump(plan: &KeeperPlan, supervisor: c_int) {
     }
 }
 
-/// Reads the signals that came. Whether this one is among them.
+/// Reads all signals that came. Returns whether `wanted` is among them.
 ///
 /// # Safety
+///
 /// The handle is of signals, and does not block.
-unsafe fn got(signals: c_int, wanted: c_int) -> bool {
+unsafe fn has_signal(signals: c_int, wanted: c_int) -> bool {
     let mut found = false;
     // SAFETY: the memory is plain, and on this stack.
     unsafe {
@@ -371,7 +373,7 @@ impl Copying {
         }
     }
 
-    /// Copies what is in the pipe now, and no more.
+    /// Copies only the bytes that are in the pipe now.
     fn rest(&mut self, most: u64) {
         if self.from < 0 {
             return;

@@ -1,5 +1,5 @@
-//! Opens a socket that listens inside the network namespace of a layer, and hands it out. What is
-//! accepted from it belongs to the layer, but whoever accepts lives outside.
+//! Opens a socket that listens inside the network namespace of a layer, and hands it out. Its
+//! connections come from the layer, but the process that accepts them is outside.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
@@ -16,7 +16,7 @@ use super::*;
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// What came of it: the socket, or the stage that failed.
+/// The result of opening the socket: the socket, or the stage that failed.
 pub(in crate::process) type Listening = Result<TcpListener, (&'static str, io::Error)>;
 
 /// Opens a socket on a free port of the loopback device in the namespaces of `holder`.

@@ -1,6 +1,6 @@
 use super::*;
 
-fn parse(head: &str) -> Result<Request<'_>, Bad> {
+fn parse(head: &str) -> Result<Request<'_>, InvalidHead> {
     Request::parse(head.as_bytes())
 }
 

@@ -307,6 +307,7 @@ async fn client_token_cannot_approve() {
     assert!(!robot.screen.lock().unwrap().contains(KEYS));
 }
 
+/// TL-02.4 TL-02.5
 #[tokio::test]
 async fn card_warns_before_it_expires() {
     let machine = Machine::new();
@@ -323,5 +324,17 @@ async fn card_warns_before_it_expires() {
     ann.sees(KEYS).await;
     ann.sees("Nobody has decided yet").await;
     ann.sees(KEYS).await;
-    ann.sees("nobody decided in time").await;
+    ann.sees("nobody decided in time; press r to be asked again").await;
+    // One key asks again, and one lets the question wait.
+    ann.presses("r");
+    ann.sees("asked again").await;
+    let card = ann.sees(KEYS).await;
+    assert!(card.contains("[w] keep waiting"), "{card}");
+    ann.presses("w");
+    ann.sees("The question waits until you answer it.").await;
+    let keys = ann.sees(KEYS).await;
+    assert!(!keys.contains("[w]"), "{keys}");
+    ann.presses("y");
+    ann.sees("approved once").await;
+    eventually("it is made", async || machine.root().join("e").is_dir().then_some(())).await;
 }

@@ -1,4 +1,4 @@
-//! What a permission for a class of calls covers, and what it does not.
+//! Tests of which calls a permission for a class covers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which machine a call is for, and what the machine reports about it.
+//! Tests of which machine gets a call, and of what machines report about it.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn calls_are_assigned_to_the_machine_that_is_there() {
     let shown = |at: &DecisionContext| {
         let (call, _) = begun(&rules(), write(), at);
         let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-        let input = GateInput::Preview { client: HERE, preview, rating: None };
+        let input = GateInput::Preview { client: HERE, shown: shown(preview, None) };
         let (call, _) = rules().decide(call, input, at, FIRST).unwrap();
         decided(&rules(), call, approval(GrantScope::Once), at).0
     };
@@ -254,7 +254,7 @@ fn a_machine_previews_claims_and_fails() {
     let at = sandboxed();
     let (previewing, _) = begun(&rules(), write(), &at);
     let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-    let input = GateInput::Preview { client: HERE, preview, rating: None };
+    let input = GateInput::Preview { client: HERE, shown: shown(preview, None) };
     let (asked, effects) = decided(&rules(), previewing.clone(), input, &at);
     assert_eq!(asked.approval_id, Some(NEXT.approval));
     assert_eq!(names(&effects), [UPDATED, REQUEST]);

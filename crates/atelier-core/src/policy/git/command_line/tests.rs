@@ -1,3 +1,4 @@
+use super::super::words::named_file;
 use super::*;
 
 fn words(line: &str) -> Vec<String> {

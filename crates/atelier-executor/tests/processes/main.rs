@@ -1,14 +1,19 @@
 //! Commands in the sandbox: what they may do, what they may not do, and that they end.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
+#[path = "../common/mod.rs"]
+mod common;
+mod ends;
+mod git;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use atelier_executor::{
-    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Options, Outcome, Runner,
-    RunnerOptions, Toolchains, Workspace, detect_isolation,
+    Access, Cancel, CommandSpec, Ending, Error, Options, Outcome, Runner, RunnerOptions,
+    Toolchains, Workspace, detect_isolation,
 };
 use tempfile::TempDir;
 
@@ -25,18 +30,7 @@ fn space() -> Space {
     }
     fs::write(dir.path().join("out/secret.txt"), "SECRET-42").unwrap();
     let ws = Workspace::open(dir.path().join("ws"), Options::default()).unwrap();
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let options = RunnerOptions {
-        state_dir: dir.path().join("state"),
-        toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
-        git: GitIdentity {
-            name: Some("Ada".into()),
-            email: Some("ada@example.org".into()),
-            credentials: None,
-        },
-        environment: Vec::new(),
-    };
-    let runner = Runner::new(&ws, options).unwrap();
+    let runner = Runner::new(&ws, common::options(dir.path().join("state"))).unwrap();
     Space { dir, ws, runner }
 }
 
@@ -233,95 +227,8 @@ fn with_network_the_internet_families_open_and_local_services_do_not() {
     assert_eq!(ok(&outcome), "tcp\nudp\n");
 }
 
-/// Whether any process on the machine still has the mark in its command line.
-fn alive(mark: &str) -> bool {
-    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        fs::read(entry.path().join("cmdline"))
-            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
-    })
-}
-
 /// Far longer than these commands take, and far shorter than the ten minutes that they would sleep.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn timed(s: &Space, code: &str, seconds: u64) -> (Outcome, Duration) {
-    s.put("t.py", code);
-    let started = Instant::now();
-    let spec =
-        CommandSpec { timeout: Duration::from_secs(seconds), ..working("python3", &["t.py"]) };
-    let outcome = s.run(&spec);
-    (outcome, started.elapsed())
-}
-
-#[test]
-fn a_timeout_ends_grandchildren_that_hide_and_ignore() {
-    let s = space();
-    let mark = format!("atelier-mark-{}", std::process::id());
-    let (outcome, took) = timed(
-        &s,
-        &format!(
-            "import os, signal, time, subprocess\n\
-             signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
-             for _ in range(3):\n\
-             \x20 if os.fork() == 0:\n\
-             \x20   os.setsid()\n\
-             \x20   if os.fork() == 0:\n\
-             \x20     signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
-             \x20     signal.signal(signal.SIGHUP, signal.SIG_IGN)\n\
-             \x20     os.execlp('python3', 'python3', '-c', 'import time; time.sleep(600)', \
-             '{mark}')\n\
-             \x20   os._exit(0)\n\
-             print('up', flush=True)\n\
-             time.sleep(600)\n"
-        ),
-        1,
-    );
-    assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::TimedOut, "up\n"));
-    assert!(took < PATIENCE, "{took:?}");
-    assert!(!alive(&mark));
-}
-
-#[test]
-fn what_a_command_leaves_behind_ends_with_it() {
-    let s = space();
-    let mark = format!("atelier-left-{}", std::process::id());
-    let (outcome, took) = timed(
-        &s,
-        &format!(
-            "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; \
-             time.sleep(600)', '{mark}'], start_new_session=True)\nprint('done')"
-        ),
-        20,
-    );
-    assert_eq!(ok(&outcome), "done\n");
-    assert!(took < PATIENCE && !alive(&mark), "{took:?}");
-}
-
-#[test]
-fn cancelling_ends_it_at_once() {
-    let s = space();
-    let cancel = Cancel::new().unwrap();
-    let fifo = s.path("ready");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &fifo,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o644),
-        0,
-    )
-    .unwrap();
-    s.put("t.py", "import time\nopen('ready','w').write('x')\ntime.sleep(600)");
-    let spec = CommandSpec { timeout: Duration::from_secs(60), ..working("python3", &["t.py"]) };
-    let outcome = std::thread::scope(|scope| {
-        let run = scope.spawn(|| s.runner.run(&s.ws, &spec, &cancel).unwrap());
-        // Blocks until the program is really running.
-        fs::read(&fifo).unwrap();
-        cancel.cancel();
-        run.join().unwrap()
-    });
-    assert_eq!(outcome.ending, Ending::Cancelled);
-    assert!(outcome.elapsed < PATIENCE, "{:?}", outcome.elapsed);
-}
 
 /// The test below runs this in a separate process: it starts a command and waits for it.
 #[test]
@@ -379,55 +286,6 @@ fn standard_input_is_empty() {
     assert!(outcome.elapsed < PATIENCE);
 }
 
-fn resident_kib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-#[test]
-fn a_flood_of_output_is_drained_and_cut() {
-    let s = space();
-    fs::File::create(s.path("huge.bin")).unwrap().set_len(1 << 30).unwrap();
-    s.low("true", &[]);
-    let before = resident_kib();
-    let outcome = s.low("cat", &["huge.bin"]);
-    assert_eq!(
-        (outcome.ending, outcome.stdout_bytes, outcome.truncated),
-        (Ending::Exited(0), 1 << 30, true)
-    );
-    assert!(outcome.stdout.len() <= 1 << 20);
-    let (flood, _) = timed(&s, "import sys\nwhile True: sys.stderr.write('x' * 65536)", 1);
-    assert_eq!((flood.ending, flood.truncated), (Ending::TimedOut, true));
-    assert!(flood.stderr.len() + flood.stdout.len() <= 1 << 20);
-    let (split, _) = timed(&s, "print('я' * 2_000_000)", 20);
-    assert!(split.truncated && !split.stdout.contains('\u{fffd}'));
-    assert!(resident_kib() - before < 64 << 10, "{} KiB more", resident_kib() - before);
-}
-
-#[test]
-fn a_fork_bomb_stays_in_its_pot() {
-    let s = space();
-    let Some(limit) = detect_isolation().process_limit else { return };
-    let mark = format!("atelier-bomb-{}", std::process::id());
-    let (outcome, took) = timed(
-        &s,
-        &format!(
-            "import os, sys\nsys.argv.append('{mark}')\nn = 0\nwhile True:\n  try: os.fork()\n  \
-             except OSError as e:\n    os.write(1, b'full ' + str(e.errno).encode() + b'\\n'); \
-             break\nimport time; time.sleep(600)"
-        ),
-        2,
-    );
-    assert_eq!(outcome.ending, Ending::TimedOut);
-    assert!(
-        outcome.stdout.contains("full 11") || outcome.stdout.contains("full 12"),
-        "limit {limit}: {}",
-        outcome.stdout
-    );
-    assert!(took < PATIENCE, "{took:?}");
-}
-
 #[test]
 fn programs_come_from_the_fixed_path_only() {
     let s = space();
@@ -473,148 +331,6 @@ fn hidden_files_are_empty_for_commands() {
     assert_eq!(fs::read_to_string(s.path(".env")).unwrap(), "KEY=SECRET");
 }
 
-fn repository(s: &Space) {
-    ok(&s.work("git", &["init", "-q"]));
-    s.put("f", "one\n");
-    ok(&s.work("git", &["add", "f"]));
-    ok(&s.work("git", &["commit", "-q", "-m", "first"]));
-}
-
-#[test]
-fn git_works_and_knows_who_commits() {
-    let s = space();
-    repository(&s);
-    s.put("f", "two\n");
-    assert!(ok(&s.low("git", &["status", "--short"])).contains(" M f"));
-    assert!(ok(&s.low("git", &["diff"])).contains("+two"));
-    assert!(ok(&s.low("git", &["log"])).contains("Ada <ada@example.org>"));
-}
-
-#[test]
-fn git_starts_none_of_the_helpers_a_repository_names() {
-    let s = space();
-    repository(&s);
-    // A helper could write here if it were started, because the command may write to the workspace.
-    let touch = format!("touch {}", s.path("HELPED").display());
-    let config = fs::read_to_string(s.path(".git/config")).unwrap();
-    s.put(
-        ".git/config",
-        &format!(
-            "{config}\n[core]\n fsmonitor = {touch};true\n pager = {touch}\n sshCommand = \
-             {touch}\n editor = {touch}\n\
-             [diff]\n external = {touch};true\n[diff \"x\"]\n textconv = {touch};cat\n command = \
-             {touch};true\n\
-             [filter \"y\"]\n clean = {touch};cat\n smudge = {touch};cat\n process = {touch}\n \
-             required = true\n\
-             [gpg]\n program = {touch}\n[commit]\n gpgSign = true\n[credential]\n helper = \
-             !{touch}\n\
-             [alias]\n st = !{touch}\n[trailer \"t\"]\n cmd = {touch}\n[trailer \"u\"]\n command \
-             = {touch}\n"
-        ),
-    );
-    s.put(".gitattributes", "* diff=x filter=y\n");
-    for hook in
-        ["pre-commit", "post-commit", "post-checkout", "prepare-commit-msg", "post-index-change"]
-    {
-        s.put(&format!(".git/hooks/{hook}"), &format!("#!/bin/sh\n{touch}\n"));
-        fs::set_permissions(
-            s.path(&format!(".git/hooks/{hook}")),
-            fs::Permissions::from_mode(0o755),
-        )
-        .unwrap();
-    }
-    s.put("f", "two\n");
-    for args in [
-        &["status"][..],
-        &["diff"],
-        &["log", "-p"],
-        &["show"],
-        &["add", "f"],
-        &["commit", "-q", "-m", "second"],
-        &["checkout", "-q", "-b", "side", "HEAD~1"],
-        &["checkout", "-q", "-"],
-        &["stash", "list"],
-        &["blame", "f"],
-        &["annotate", "f"],
-        &["reflog", "-p"],
-        &["reflog", "show", "-p"],
-        &["stash", "list", "-p"],
-        &["range-diff", "HEAD~1..HEAD", "HEAD~1..HEAD"],
-        &["commit", "-q", "--allow-empty", "-m", "third", "--trailer", "t:a", "--trailer", "u:b"],
-    ] {
-        let outcome = s.work("git", args);
-        assert_eq!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stderr);
-        assert!(!s.path("HELPED").exists(), "{args:?} started a helper");
-    }
-}
-
-/// A helper that is not found cannot be switched off, so the limits of the command do not apply to
-/// the question.
-#[test]
-fn a_long_configuration_hides_no_helper() {
-    let s = space();
-    repository(&s);
-    let touch = format!("touch {}", s.path("HELPED").display());
-    let config = fs::read_to_string(s.path(".git/config")).unwrap();
-    // The helper is in the middle, because the beginning and the end of a long answer are kept.
-    let names = |of: &str| {
-        (0..40_000).map(|n| format!("[{of} \"name-{n}\"]\n x = y\n")).collect::<String>()
-    };
-    let filter = format!("[filter \"y\"]\n clean = {touch};cat\n");
-    s.put(".git/config", &format!("{config}\n{}{filter}{}", names("before"), names("behind")));
-    s.put(".gitattributes", "* filter=y\n");
-    s.put("f", "two\n");
-    ok(&s.work("git", &["add", "f"]));
-    assert!(!s.path("HELPED").exists(), "a filter behind many names was started");
-    s.put(".git/config", &format!("{config}\n{filter}"));
-    s.put("f", "three\n");
-    ok(&s.run(&CommandSpec { output_limit: 64, ..working("git", &["add", "f"]) }));
-    assert!(!s.path("HELPED").exists(), "a filter behind a limit was started");
-}
-
-/// Another repository has its own hooks and names its own programs. So does an earlier command that
-/// wrote to HOME.
-#[test]
-fn git_starts_nothing_of_another_repository() {
-    let s = space();
-    repository(&s);
-    let touch = format!("touch {}", s.path("HELPED").display());
-    ok(&s.work("git", &["init", "-q", "--bare", "other.git"]));
-    s.put("other.git/hooks/pre-receive", &format!("#!/bin/sh\n{touch}\n"));
-    fs::set_permissions(s.path("other.git/hooks/pre-receive"), fs::Permissions::from_mode(0o755))
-        .unwrap();
-    let config = fs::read_to_string(s.path(".git/config")).unwrap();
-    let other = s.path("other.git").display().to_string();
-    s.put(
-        ".git/config",
-        &format!(
-            "{config}\n[core]\n gitProxy = {touch};false\n[remote \"o\"]\n url = {other}\n \
-             promisor = true\n\
-             uploadpack = {touch};git-upload-pack\n receivepack = {touch};git-receive-pack\n\
-             [remote \"p\"]\n url = git://127.0.0.1:1/x\n"
-        ),
-    );
-    let home = s.dir.path().join("state/home");
-    fs::write(home.join(".gitconfig"), format!("[core]\n gitProxy = {touch};false\n")).unwrap();
-    // A missing object would be fetched from the promised remote.
-    let blob = ok(&s.work("git", &["rev-parse", "HEAD:f"])).trim().to_owned();
-    fs::remove_file(s.path(&format!(".git/objects/{}/{}", &blob[..2], &blob[2..]))).unwrap();
-    for args in [
-        &["push", "o", "HEAD:main"][..],
-        &["push", "./other.git", "HEAD:main"],
-        &["fetch", "o"],
-        &["pull", "o", "main"],
-        &["ls-remote", "o"],
-        &["ls-remote", "p"],
-        &["fetch", "p"],
-        &["show", "HEAD:f"],
-    ] {
-        let outcome = s.run(&CommandSpec { network: args[0] != "show", ..working("git", args) });
-        assert_ne!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stdout);
-        assert!(!s.path("HELPED").exists(), "{args:?} started a helper: {}", outcome.stderr);
-    }
-}
-
 /// The supervisor is a copy of atelier, and its command line may contain a token.
 #[test]
 fn no_command_sees_who_started_it() {
@@ -645,40 +361,6 @@ fn what_hidden_files_lie_in_is_not_moved() {
     let outcome =
         s.run(&CommandSpec { hidden: vec!["a/b/private".into()], ..working("python3", &["t.py"]) });
     assert_eq!(ok(&outcome), "open\n");
-}
-
-#[test]
-fn git_does_not_look_into_submodules_with_filters_of_their_own() {
-    let s = space();
-    repository(&s);
-    for args in
-        [&["init", "-q", "sub"][..], &["-C", "sub", "commit", "-q", "--allow-empty", "-m", "x"]]
-    {
-        ok(&s.work("git", args));
-    }
-    s.put("sub/f", "one\n");
-    s.put("sub/.gitattributes", "* filter=y\n");
-    for args in
-        [&["-C", "sub", "add", "."][..], &["-C", "sub", "commit", "-q", "-m", "y"], &["add", "sub"]]
-    {
-        ok(&s.work("git", args));
-    }
-    s.put(".gitmodules", "[submodule \"sub\"]\n path = sub\n url = ./sub\n ignore = none\n");
-    let touch = format!("touch {}", s.path("HELPED").display());
-    let config = fs::read_to_string(s.path("sub/.git/config")).unwrap();
-    s.put("sub/.git/config", &format!("{config}\n[filter \"y\"]\n clean = {touch};cat\n"));
-    s.put("sub/f", "two\n");
-    for args in [
-        &["status"][..],
-        &["status", "--ignore-submodules=none"],
-        &["diff"],
-        &["diff", "HEAD"],
-        &["-C", "sub", "status"],
-        &["-P", "-C", "sub", "diff"],
-    ] {
-        ok(&s.work("git", args));
-        assert!(!s.path("HELPED").exists(), "{args:?} started a filter of the submodule");
-    }
 }
 
 /// Compilers and package managers of the machine work inside the sandbox.

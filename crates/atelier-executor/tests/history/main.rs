@@ -1,8 +1,11 @@
-//! What git keeps of files that nobody may see unasked: not shown by git, and not to be had without
-//! git.
+//! Tests that neither git nor anything else shows protected files from git's index and history
+//! without approval.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod objects;
+mod other_names;
 
 use std::fs;
 
@@ -16,7 +19,7 @@ fn unasked(f: &Fixture, command: &str, args: &[&str]) -> ToolOutcome {
     approved(f, "execute_command", json!({ "command": command, "args": args }), &Approval::none())
 }
 
-/// What a line of bash prints.
+/// The output of a line of bash.
 fn printed(f: &Fixture, line: &str) -> String {
     assert!(f.bash(&format!("{line} > ../printed")), "{line}");
     fs::read_to_string(f.base().join("printed")).unwrap().trim().to_owned()
@@ -60,7 +63,7 @@ fn git_itself_says_what_a_command_would_show() {
         // The value of an option is no option.
         "diff v1 HEAD --src-prefix --no-index".to_owned(),
         "diff HEAD v1 --src-prefix --no-index -- .".to_owned(),
-        // What excludes a commit's parents still shows the commit.
+        // This expression excludes the commit's parents, but git still shows the commit.
         format!("show {lost}^!"),
         format!("show {lost}^-"),
         format!("show {lost}^-1 --"),
@@ -143,8 +146,8 @@ fn git_itself_says_what_a_command_would_show() {
     assert!(json!(result).to_string().contains("SECRET-deleted"), "{result:?}");
 }
 
-/// Commands that let somebody choose print what there is to choose from, and some merges put files
-/// where nothing hides them.
+/// Interactive commands print the changes to choose from, and some merges put files where nothing
+/// hides them.
 #[test]
 fn choosing_and_merging_shows_nothing_that_is_protected() {
     let f = Fixture::new();
@@ -251,7 +254,7 @@ fn files_of_a_commit_do_not_come_to_other_places() {
         let reported = json!(unasked(&f, "git", &["show", place])).to_string();
         assert!(!reported.contains("SECRET-"), "{place}: {reported}");
     }
-    // What is asked about for another reason is asked about for this one as well.
+    // If a person is asked for another reason, they are asked for this reason as well.
     let restore = |source: &str| {
         let judged =
             f.judge("execute_command", git(&["restore", source, "--staged", "gh/hosts.yml"]));
@@ -270,74 +273,6 @@ fn files_of_a_commit_do_not_come_to_other_places() {
         assert_eq!(judged.verdict, Verdict::Medium, "{args:?}: {judged:?}");
         let result = approved(&f, "execute_command", git(args), &medium);
         assert!(result.success(), "{args:?}: {result:?}");
-    }
-}
-
-/// A tag can lead to a file that was staged once and is in no commit. Nothing tells which file.
-#[test]
-fn a_tag_on_an_object_without_a_path_is_asked_about() {
-    let f = Fixture::new();
-    assert!(f.bash("git init -q . && git add -A && git commit -qm one"));
-    f.put(".env", "TOKEN=SECRET-staged\n");
-    let blob = printed(&f, "git hash-object -w .env");
-    assert!(f.bash(&format!("rm .env && git tag k {blob} && git tag -am x annotated {blob}")));
-    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything, ..Approval::none() };
-    let info = format!("100644,{blob},notes.txt");
-    let short = format!("100644,{},notes.txt", &blob[..7]);
-    for args in [
-        &["cat-file", "-p", "k"][..],
-        &["cat-file", "-p", "annotated^{}"],
-        &["cat-file", "blob", "tags/k"],
-        &["cat-file", "blob", "--", "k"],
-        &["cat-file", "--textconv", "--path=x", "k"],
-        &["diff-tree", "-p", "HEAD", "k"],
-        &["unpack-file", "k"],
-        &["notes", "add", "-C", "k", "HEAD"],
-        &["update-index", "--add", "--cacheinfo", &info],
-        &["update-index", "--add", "--cacheinfo", &short],
-        &["update-index", "--add", "--cacheinfo", "100644", &blob, "notes.txt"],
-        &["show", "k"],
-        &["diff", "k", "HEAD:notes.txt"],
-    ] {
-        let reported = json!(approved(&f, "execute_command", git(args), &medium)).to_string();
-        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
-        let judged = f.judge("execute_command", git(args));
-        assert!(judged.verdict >= Verdict::High, "{args:?}: {judged:?}");
-    }
-    // What has a path that protects nothing, or is a commit, is asked about only once.
-    for args in [
-        &["cat-file", "-p", "HEAD"][..],
-        &["cat-file", "-p", "HEAD:notes.txt"],
-        &["diff-tree", "-p", "HEAD"],
-        &["archive", "--format=tar", "HEAD", "src"],
-        &["archive", "HEAD:src"],
-    ] {
-        let result = approved(&f, "execute_command", git(args), &medium);
-        assert!(result.success(), "{args:?}: {result:?}");
-    }
-    // A name that becomes a tag while the command starts is taken for a commit or for nothing.
-    let (call, _) = atelier_core::policy::Policy::builtin().judge_request(
-        "execute_command",
-        git(&["show", "later"]),
-        &f.roots,
-    );
-    let judged = f.tools().judge(&call.unwrap());
-    assert_eq!(judged.verdict, Verdict::Low, "{judged:?}");
-    let reported = json!(unasked(&f, "git", &["show", "later"])).to_string();
-    assert!(reported.contains("later^{commit}"), "{reported}");
-}
-
-/// A name that is not UTF-8 cannot be excluded, so somebody is asked.
-#[test]
-fn secrets_below_names_that_are_not_utf8_are_not_shown() {
-    let f = Fixture::new();
-    assert!(f.bash(
-        r"mkdir $'d\377' && echo SECRET-bytes > $'d\377/.env' && git init -q . &&
-          git add -f -A && git commit -qm one && echo SECRET-more >> $'d\377/.env'"
-    ));
-    for args in [&["log", "-p"][..], &["show"], &["diff"], &["diff", "HEAD"], &["status", "-v"]] {
-        let reported = json!(unasked(&f, "git", args)).to_string();
-        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
     }
 }
 
@@ -398,88 +333,7 @@ fn archives_leave_secret_files_out() {
     assert!(reported.contains("SECRET-live"), "{reported}");
 }
 
-/// A replacement shows another object under an id that was looked at.
-#[test]
-fn replacements_are_not_shown_unasked() {
-    let f = Fixture::new();
-    with_secrets(&f);
-    assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
-    for args in [&["show", "HEAD:a.txt"][..], &["show", "HEAD"], &["diff", "v1", "--", "a.txt"]] {
-        let reported = unasked(&f, "git", args);
-        assert!(
-            reported.success() && !json!(reported).to_string().contains("SECRET-"),
-            "{args:?}: {reported:?}"
-        );
-    }
-}
-
-/// A replacement does not stand for an object that somebody approved to be shown or written.
-#[test]
-fn replacements_do_not_count_for_approved_commands_either() {
-    let f = Fixture::new();
-    with_secrets(&f);
-    assert!(f.bash("git replace $(git rev-parse HEAD:a.txt) $(git rev-parse v1:.env)"));
-    let medium = Approval { up_to: Verdict::Medium, ..Approval::none() };
-    let blame = git(&["blame", "-s", "HEAD", "--", "a.txt"]);
-    let reported = json!(approved(&f, "execute_command", blame, &medium)).to_string();
-    assert!(reported.contains("two") && !reported.contains("SECRET-"), "{reported}");
-    assert!(f.bash("rm a.txt"));
-    f.call("execute_command", git(&["checkout", "--", "a.txt"]));
-    assert_eq!(fs::read_to_string(f.path("a.txt")).unwrap(), "two\n");
-}
-
-/// In a conflict of a file and a folder, git writes the file to `name~branch`. It is the same
-/// secret: in the folder, and where a merge is made again to be shown.
-#[test]
-fn sides_of_a_conflict_stay_secret() {
-    let f = Fixture::new();
-    f.put("deploy.pem", "SECRET-key\n");
-    f.put("plan.txt", "SECRET-plan\n");
-    assert!(f.bash(
-        "git init -qb main . && git add -A && git commit -qm one && git checkout -qb other &&
-         git rm -q deploy.pem plan.txt && mkdir deploy.pem plan.txt &&
-         echo x > deploy.pem/x && echo x > plan.txt/x && git add -A && git commit -qm folders &&
-         git checkout -q main && echo SECRET-two >> deploy.pem && echo SECRET-two >> plan.txt &&
-         git commit -qam two && ! git merge -q other"
-    ));
-    f.put(".atelierignore", "/plan.txt\n");
-    assert!(f.path("deploy.pem~HEAD").exists() && f.path("plan.txt~HEAD").exists());
-    let judged = |args: &[&str]| {
-        f.judge("execute_command", json!({ "command": "cat", "args": args })).verdict
-    };
-    assert_eq!(judged(&["deploy.pem~HEAD"]), Verdict::High);
-    assert_eq!(judged(&["plan.txt~HEAD"]), Verdict::Deny);
-    let reported = json!(unasked(&f, "grep", &["-r", "SECRET", "."])).to_string();
-    assert!(!reported.contains("SECRET-"), "{reported}");
-    assert!(f.bash("git add -A && git rm -qf --cached 'deploy.pem~HEAD' 'plan.txt~HEAD'"));
-    assert!(f.bash("git commit -qm merged"));
-    for args in [
-        &["show", "--remerge-diff", "HEAD"][..],
-        &["show", "--diff-merges=remerge", "HEAD"],
-        &["show", "--diff-merges", "r", "HEAD"],
-        &["log", "-p", "--diff-merges=r"],
-    ] {
-        let reported = json!(unasked(&f, "git", args)).to_string();
-        assert!(!reported.contains("SECRET-"), "{args:?}: {reported}");
-    }
-    let reported = unasked(&f, "git", &["log", "-p", "--diff-merges=first-parent"]);
-    assert!(reported.success(), "{reported:?}");
-}
-
-/// A folder that git goes to in several steps is one folder.
-#[test]
-fn hidden_files_are_hidden_however_git_gets_there() {
-    let f = Fixture::new();
-    with_secrets(&f);
-    for way in
-        [&["-C", "private"][..], &["-C", "private", "-C", "."], &["-C", ".", "-C", "private"]]
-    {
-        let args = [way, &["blame", "HEAD", "--", "plan.txt"]].concat();
-        assert_eq!(f.judge("execute_command", git(&args)).verdict, Verdict::Deny, "{args:?}");
-    }
-}
-
-/// What is new since the last look is looked through, and nothing that was found is forgotten.
+/// New commits are examined, and earlier findings are kept.
 #[test]
 fn new_commits_are_looked_through() {
     let f = Fixture::new();
@@ -556,154 +410,4 @@ fn ordinary_looks_into_history_are_not_asked_about() {
     let inside = json!({ "command": "git", "args": ["show", "HEAD:./x.txt"], "cwd": "v1" });
     let shown = approved(&f, "execute_command", inside, &Approval::none());
     assert_eq!(shown.fields["stdout"], "x\n", "{shown:?}");
-}
-
-/// Files of a repository that hold what was deleted, or say what there is.
-fn sealed(f: &Fixture, repository: &str) -> Vec<String> {
-    let list = format!("find {repository}/objects {repository}/logs {repository}/index -type f");
-    printed(f, &list).lines().map(str::to_owned).collect()
-}
-
-/// The demonstrated case: a deleted `.env` lies in an object that `cat` can print.
-#[test]
-fn only_git_reads_what_git_keeps() {
-    let f = Fixture::new();
-    with_secrets(&f);
-    assert!(f.bash(
-        "git clone -q --no-hardlinks . sub && git clone -q --bare . mirror.git && touch mirror.git/index &&
-         mkdir mirror.git/logs && touch mirror.git/logs/HEAD && git -C sub repack -adq &&
-         git init -q --separate-git-dir store moved && cp .git/index .git/logs store -r && ln -s .git/objects o &&
-         git worktree add -q wt HEAD"
-    ));
-    for repository in [".git", "sub/.git", "mirror.git", "store", ".git/worktrees/wt"] {
-        let files = match repository {
-            ".git/worktrees/wt" => vec![format!("{repository}/index")],
-            "store" => vec!["store/index".to_owned(), "store/logs/HEAD".to_owned()],
-            _ => sealed(&f, repository),
-        };
-        assert!(!files.is_empty(), "{repository}");
-        for file in files {
-            for (tool, params) in [
-                ("execute_command", json!({ "command": "cat", "args": ["-v", file] })),
-                ("execute_command", json!({ "command": "file", "args": [file] })),
-                ("execute_command", json!({ "command": "stat", "args": [file] })),
-                ("execute_command", json!({ "command": "tar", "args": ["-cf", "x.tar", file] })),
-                ("execute_command", json!({ "command": "cp", "args": [file, "copy"] })),
-                (
-                    "execute_command",
-                    json!({ "command": "git", "args": ["diff", "--no-index", "a.txt", file] }),
-                ),
-                ("read_file", json!({ "path": file })),
-                ("get_file_info", json!({ "path": file })),
-            ] {
-                assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::Deny, "{tool} {params}");
-            }
-        }
-        let objects = format!("{repository}/objects");
-        for (tool, params) in [
-            ("execute_command", json!({ "command": "ls", "args": [objects] })),
-            ("execute_command", json!({ "command": "ls", "args": ["src"], "cwd": objects })),
-            ("list_directory", json!({ "path": objects })),
-            ("search_files", json!({ "path": objects, "pattern": "**/*" })),
-        ] {
-            if repository != ".git/worktrees/wt" {
-                assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::Deny, "{tool} {params}");
-            }
-        }
-    }
-    assert_eq!(
-        f.judge("execute_command", json!({ "command": "ls", "args": ["o"] })).verdict,
-        Verdict::Deny
-    );
-    // What else lies there stays readable.
-    for path in [".git/HEAD", "mirror.git/HEAD", ".git/refs/heads/master", ".git/info/exclude"] {
-        let verdict = f.judge("read_file", json!({ "path": path })).verdict;
-        assert_eq!(verdict, Verdict::Low, "{path}");
-    }
-}
-
-/// What a command finds below a folder is as closed to it as what it names.
-#[test]
-fn nothing_lists_or_searches_what_git_keeps() {
-    let f = Fixture::new();
-    with_secrets(&f);
-    assert!(f.bash(
-        "git clone -q --bare . mirror.git && mkdir deep && git clone -q --no-hardlinks . deep/sub"
-    ));
-    let objects: Vec<String> = [".git", "mirror.git", "deep/sub/.git"]
-        .iter()
-        .flat_map(|repository| sealed_names(&f, repository))
-        .collect();
-    assert!(objects.len() > 10, "{objects:?}");
-    let mut calls: Vec<(&str, Value)> = vec![
-        ("list_directory", json!({ "path": ".git", "recursive": true, "pattern": "**/*" })),
-        ("list_directory", json!({ "path": "mirror.git", "recursive": true })),
-        ("search_files", json!({ "pattern": "**/.git/**" })),
-        ("search_files", json!({ "path": "mirror.git", "pattern": "**/*" })),
-        ("grep", json!({ "pattern": ".", "path": "mirror.git" })),
-    ];
-    if detect_isolation().mounts {
-        for args in [
-            &["ls", "-R", ".git", "mirror.git", "deep"][..],
-            &["find", ".", "-type", "f"],
-            &["grep", "-rc", ".", "."],
-            &["grep", "-r", "-a", ".", ".git", "mirror.git"],
-            &["diff", "-r", ".git", "mirror.git"],
-            &["git", "diff", "--no-index", ".git", "mirror.git"],
-            &["git", "-C", "src", "diff", "--no-index", "."],
-        ] {
-            calls.push(("execute_command", json!({ "command": args[0], "args": args[1..] })));
-        }
-    }
-    for (tool, params) in calls {
-        let result = approved(&f, tool, params.clone(), &Approval::none());
-        let reported = json!(result).to_string();
-        assert!(!reported.contains("approval_required"), "{tool} {params}: {reported}");
-        for name in &objects {
-            assert!(!reported.contains(name), "{tool} {params} tells {name}: {reported}");
-        }
-    }
-    // Outside of every repository git reads files like any other program.
-    let plain = Fixture::new();
-    plain.put("one/x", "1\n");
-    assert!(plain.bash(
-        "git init -q two && cd two && echo SECRET-42 > .env && git add -A && git commit -qm x"
-    ));
-    if detect_isolation().mounts {
-        let reported = json!(unasked(&plain, "git", &["diff", "one", "two"])).to_string();
-        assert!(!reported.contains("objects/") && !reported.contains("SECRET"), "{reported}");
-    }
-}
-
-/// The ids of all files in a repository. References name commits, and those may be known.
-fn sealed_names(f: &Fixture, repository: &str) -> Vec<String> {
-    let check = "--batch-all-objects --batch-check='%(objecttype) %(objectname)'";
-    let list = format!("git --git-dir={repository} cat-file {check} | sed -n 's/^blob ..//p'");
-    printed(f, &list).lines().map(str::to_owned).collect()
-}
-
-/// An approved command reads neither objects nor the index, unless the history holds nothing to
-/// protect. In that case, builds that call git work.
-#[test]
-fn approved_commands_get_at_objects_only_where_nothing_is_protected() {
-    if !detect_isolation().mounts {
-        return;
-    }
-    let read = "import glob\nprint(sum(open(p, 'rb').read(1) != b'' for p in glob.glob('.git/objects/**/*', recursive=True) if len(p) > 40))\n";
-    let run = |f: &Fixture| {
-        f.put("read.py", read);
-        let result =
-            f.call("execute_command", json!({ "command": "python3", "args": ["read.py"] }));
-        assert!(result.success(), "{result:?}");
-        (
-            result.fields["stdout"].as_str().unwrap().trim() != "0",
-            result.fields.get("note").is_some(),
-        )
-    };
-    let plain = Fixture::new();
-    assert!(plain.bash("git init -q . && git add -A && git commit -qm one"));
-    assert_eq!(run(&plain), (true, false));
-    let secret = Fixture::new();
-    with_secrets(&secret);
-    assert_eq!(run(&secret), (false, true));
 }

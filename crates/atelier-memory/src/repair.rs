@@ -1,14 +1,13 @@
-//! Keeps the collections whole: embeds memories again after a change of the embedder, and rebuilds
-//! what an index has lost.
+//! Keeps the collections complete: embeds memories again after a change of the embedder, and
+//! rebuilds collections that an index has lost.
 //!
-//! After a change of the embedder, what the index has becomes the former part of a collection. New
-//! interactions go to a new part, and the others follow in the background, the newest first.
+//! After a change of the embedder, the vectors in the index become the former part of a collection.
+//! New interactions go to a new part, and the old ones follow in the background, the newest first.
 //! Searches look into both parts, each with its own embedder.
 
 use crate::{
-    CollectionKey, Error, Memory, Result, former_key,
-    indexer::{fits, points_of},
-    key,
+    CollectionKey, Error, Memory, Result, former_key, key,
+    points::{fits, points_of},
 };
 use atelier_core::{AgentId, memory::CollectionState};
 use atelier_store::{Collection, FormerPart, NewVectors};
@@ -19,10 +18,9 @@ use std::{
     time::Duration,
 };
 
-/// How many interactions are embedded again at a time. What is new does not wait longer than these
-/// take.
+/// How many interactions are embedded again at a time. A new interaction waits for at most these.
 const BATCH: i64 = 32;
-/// How often collections are looked for that another embedder or another index has.
+/// How often to look for collections that another embedder or another index has.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How far the work on one collection has come.
@@ -35,7 +33,7 @@ pub(crate) struct Progress {
 
 impl Memory {
     /// Looks for collections that have to be embedded again or rebuilt, until the server stops.
-    pub(crate) async fn run_keeper(&self) {
+    pub(crate) async fn run_repair(&self) {
         if self.inner.index.id().is_none() {
             // The process that has opened the index looks after it.
             return std::future::pending().await;
@@ -76,8 +74,8 @@ impl Memory {
         }
     }
 
-    /// Begins to embed memories again whose vectors another embedder has made, or that are where
-    /// older versions put them.
+    /// Begins to embed memories again if another embedder has made their vectors, or if they are in
+    /// the place that older versions used.
     async fn begin_outdated(&self) -> Result<()> {
         let (index, store) = (&self.inner.index, &self.inner.store);
         let Some(id) = index.id() else { return Ok(()) };
@@ -187,8 +185,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Rebuilds collections here that only another index has, if no other node can reach it. That
-    /// is so after the folder of the index, or its id, was lost.
+    /// Rebuilds collections that only another index has, if no other node can reach that index.
+    /// This happens after the folder of the index, or its id, was lost.
     async fn adopt_foreign(&self) -> Result<()> {
         let (index, store) = (&self.inner.index, &self.inner.store);
         let Some(id) = index.id() else { return Ok(()) };
@@ -216,7 +214,7 @@ impl Memory {
                 Err(error) if error.is_lost() => true,
                 Err(error) => return Err(error.into()),
             };
-            // Unless something has changed meanwhile, which the indexer knows about.
+            // A change in the meantime explains the difference, and the indexer knows about it.
             if lost
                 && store.collection(collection.owned_agent()).await? == collection
                 && self.waiting(collection.owned_agent()).await? == 0
@@ -247,7 +245,7 @@ impl Memory {
         }
     }
 
-    /// What is being rebuilt, for people.
+    /// A description of the collections that are being rebuilt, for people.
     pub(crate) fn rebuilding(&self) -> Option<String> {
         let (memories, done, total) = self.sum_of_progress(true)?;
         Some(format!(
@@ -256,7 +254,7 @@ impl Memory {
         ))
     }
 
-    /// What is being embedded again, for people.
+    /// A description of the memories that are being embedded again, for people.
     pub(crate) fn reembedding(&self) -> Option<String> {
         let (memories, done, total) = self.sum_of_progress(false)?;
         Some(format!(
