@@ -119,8 +119,8 @@ impl GatedCall {
     }
 
     /// The outcome of a write that leaves its file as it is; `None` if a person is asked anyway.
-    /// What is HIGH is always asked about: otherwise an agent could find out what a secret file
-    /// holds by writing what it guesses.
+    /// A person is always asked about HIGH writes. Otherwise an agent could find out the content of
+    /// a secret file by writing its guesses.
     fn unchanged(&self, preview: &CallPreview) -> Option<ToolOutcome> {
         let writes = |tool: &ToolDef| tool.opens_files() && !tool.removes_files();
         let checksum = preview.base_checksum.as_deref()?;

@@ -372,8 +372,8 @@ impl FileClass {
         }
     }
 
-    /// What is found if a call uses a file of this class. Each way to use it is a finding of its
-    /// own, because a permission to read files is none to write them.
+    /// The name of the finding that a call uses a file of this class. Reading, writing and removing
+    /// the file are different findings, because a permission to read does not permit writing.
     pub(super) fn finding(&self, access: Access) -> String {
         let rule = self.rule();
         match access {

@@ -120,8 +120,8 @@ impl FreshLayer<'_> {
         changes: &[Change],
         upper: &Arc<OwnedFd>,
     ) -> Result<(ChangeSet, Vec<(PathBuf, &'static str)>)> {
-        // What is replaced of what git ignores is large and can be made again, so it must not push
-        // everything else out of what is kept.
+        // Files that git ignores are often large and can be built again, so the before-images of
+        // those files must not use up the room for all other before-images.
         let mut room = self.layers.options.undo_bytes / 8;
         let mut set = ChangeSet { is_of_command: true, ..ChangeSet::default() };
         let mut left: Vec<(PathBuf, &'static str)> = Vec::new();

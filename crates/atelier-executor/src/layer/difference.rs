@@ -341,8 +341,8 @@ fn hunks(text: &mut String, old: &str, new: &str, old_name: &str, new_name: &str
     }
 }
 
-/// What is the same and what differs. It depends on the texts alone, because a machine compares what
-/// it shows with what was approved.
+/// Compares two texts by their lines. The result depends on the texts alone and not on time limits,
+/// because a machine compares the difference that it makes with the one that a person approved.
 fn compared(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     let same = |(old, new): &(&&str, &&str)| old == new;
     let start = old.iter().zip(new).take_while(same).count();

@@ -129,8 +129,8 @@ fn loopback() -> Stage<()> {
     }
 }
 
-/// The same handle under a number that standard input, output and errors do not have. -1 if there is
-/// no number left.
+/// Returns a handle whose number is above those of standard input, output and errors: this handle,
+/// or a duplicate of it if its number is one of those. Returns -1 if there is no number left.
 ///
 /// # Safety
 /// Only a number is given and returned.
